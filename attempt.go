@@ -1,0 +1,440 @@
+package valkeysync
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// attempt is one place of this process in the server's queue, from the request for it to the grant. Its
+// name is chosen before anything is sent, so every request of it can be repeated. Its fields belong to
+// its gate's mutex.
+type attempt struct {
+	g     *gate
+	want  want
+	entry protocol.Entry
+	done  chan struct{} // closed when it is over
+	over  bool          // granted, given up, or failed: what comes for it now finds nobody
+
+	inFlight int           // requests under way
+	idle     chan struct{} // closed when none is, if anybody asked
+	unsure   bool          // a request was never answered: it may still be run
+	latest   int64         // the latest server time that any request named
+
+	// Send time and server time of one request whose reply has come: what a grant's time is measured by.
+	// Before the first there is the send time alone.
+	sent   time.Time
+	server int64
+
+	wake    chan struct{} // capacity 1
+	lookNow bool          // check without waiting for the timer
+	checkAt time.Time     // when to check without being woken
+	front   time.Time     // since when it is at the front; zero: it is not
+	foreign bool          // the holder is not one of ours
+}
+
+// settleTime is how long a front waiter behind a holder of ours waits before it watches the key: those
+// hand over by message, and a hot queue should not pay for subscriptions.
+const settleTime = 500 * time.Millisecond
+
+// firstLease is the lease of a hold that is handed over by message.
+const firstLease = 2 * time.Second
+
+func newAttempt(g *gate, w want) *attempt {
+	c := g.c
+	c.use(g)
+	return &attempt{
+		g: g, want: w, done: make(chan struct{}), wake: make(chan struct{}, 1),
+		entry: protocol.Entry{
+			Client: c.id, Attempt: strconv.FormatUint(rand.Uint64(), 36), Kind: g.kind, Mode: w.mode, Weight: w.weight,
+			Lease: w.opts.lease, First: min(w.opts.lease, firstLease), Name: c.opts.client.name,
+		},
+	}
+}
+
+// serves: what the attempt gets is what w wants.
+func (a *attempt) serves(w want) bool {
+	return a.want.mode == w.mode && a.want.weight == w.weight && a.want.try == w.try
+}
+
+// finish: the attempt is over. The gate has none then.
+func (a *attempt) finish() {
+	a.over = true
+	close(a.done)
+	a.g.attempt = nil
+	g := a.g
+	g.later(func() { g.c.leave(g) })
+}
+
+// abandon: nobody wants the attempt any more.
+func (a *attempt) abandon() {
+	a.finish()
+	a.forget()
+}
+
+// forget has the server keep nothing of the attempt.
+func (a *attempt) forget() {
+	f := &farewell{g: a.g, entry: a.entry, attempt: a}
+	a.g.later(func() { a.g.c.crew.run(f.say) })
+}
+
+// quiet is closed when no request is under way; nil if none is.
+func (a *attempt) quiet() <-chan struct{} {
+	a.g.mu.Lock()
+	defer a.g.unlock()
+	if a.inFlight == 0 {
+		return nil
+	}
+	if a.idle == nil {
+		a.idle = make(chan struct{})
+	}
+	return a.idle
+}
+
+// unanswered is the server time after which no lost request of the attempt is run any more; 0 if none was
+// lost.
+func (a *attempt) unanswered() int64 {
+	a.g.mu.Lock()
+	defer a.g.unlock()
+	if !a.unsure {
+		return 0
+	}
+	return a.latest
+}
+
+// begin counts a request that is about to be sent, and end one that was answered or given up.
+func (a *attempt) begin(latest int64) (sent time.Time) {
+	a.inFlight++
+	a.latest = max(a.latest, latest)
+	sent = time.Now()
+	if a.sent.IsZero() {
+		a.sent = sent
+	}
+	return sent
+}
+
+func (a *attempt) end(err error) {
+	a.inFlight--
+	if a.inFlight == 0 && a.idle != nil {
+		close(a.idle)
+		a.idle = nil
+	}
+	if err != nil && !isReply(err) {
+		a.unsure = true
+	}
+}
+
+// run asks for the lock and, where it has to wait, waits. It returns when the attempt is over, or when the
+// waiting goes on on a goroutine of its own.
+func (a *attempt) run() {
+	if a.ask() {
+		a.g.c.crew.run(a.wait)
+	}
+}
+
+// ask sends acquire until it is answered. It reports whether the attempt is in the queue.
+func (a *attempt) ask() (queued bool) {
+	g, c := a.g, a.g.c
+	pause := minPause
+	began := time.Now()
+	for {
+		try := a.want.try
+		if !try && !c.hub.hears() {
+			// Nobody could tell us of a grant. A free lock can be had all the same.
+			try = true
+		}
+		g.mu.Lock()
+		if a.over {
+			g.unlock()
+			return false
+		}
+		latest := c.latest()
+		sent := a.begin(latest)
+		g.unlock()
+
+		ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+		r, err := c.server.Acquire(ctx, g.keys, a.entry, try, latest)
+		cancel()
+
+		g.mu.Lock()
+		a.end(err)
+		if err == nil {
+			c.heard(r.Now)
+		}
+		if a.over {
+			g.unlock()
+			return false
+		}
+		if err == nil {
+			g.lastErr = nil
+			g.seen = r
+			if r.Outcome == protocol.Busy && !a.want.try {
+				g.unlock()
+				ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+				err := c.hub.ready(ctx)
+				cancel()
+				if err != nil && !a.pause(pause) {
+					return false
+				}
+				continue
+			}
+			if r.Outcome == protocol.Late {
+				g.unlock()
+				continue // our idea of the server's time is right now
+			}
+			queued = a.take(sent, r)
+			g.unlock()
+			return queued
+		}
+		a.failed(err, time.Since(began))
+		over := a.over
+		g.unlock()
+		if over || !a.pause(pause) {
+			return false
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// failed deals with a request that was not answered, or answered with an error.
+func (a *attempt) failed(err error, lasted time.Duration) {
+	g := a.g
+	if g.lastErr == nil {
+		g.c.opts.client.logger.Warn("valkeysync: request failed; repeating it", "key", g.keys.Lock, "error", err)
+	}
+	g.lastErr = err
+	s := judge(err)
+	if g.c.ctx.Err() != nil {
+		s, err = fatal, ErrClosed
+	}
+	if s == passing && a.want.try && lasted >= requestLimit {
+		s = refused
+	}
+	if s != passing {
+		g.fail(err, s)
+		g.settle()
+	}
+}
+
+// pause reports false when the attempt was over first.
+func (a *attempt) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-a.done:
+		return false
+	}
+}
+
+// take deals with what a reply says of the attempt; sent is when its request was. It reports whether the
+// attempt is in the queue.
+func (a *attempt) take(sent time.Time, r protocol.Reply) (queued bool) {
+	g := a.g
+	switch r.Outcome {
+	case protocol.Held:
+		lease := a.entry.Lease
+		until := sent.Add(r.Remaining - drift(lease))
+		if r.Remaining == protocol.Forever {
+			until = sent.Add(lease - drift(lease)) // somebody took the expiry away; renewals set it anew
+		}
+		if !time.Now().Before(until) {
+			a.abandon() // nothing certain is left of it
+			g.settle()
+			return false
+		}
+		g.granted(a, r.Number, r.Since, until, r.Remaining, false)
+		return false
+	case protocol.Queued:
+		a.sent, a.server = sent, r.Now
+		if a.front.IsZero() && r.Place == 1 {
+			a.front = time.Now()
+		}
+		a.foreign = r.Holder != "" && protocol.ParseHolder(r.Holder).Foreign
+		a.schedule(r)
+		return true
+	case protocol.Busy:
+		a.finish()
+		w := g.waiters[0] // the one that tries: the attempt serves nobody else
+		g.waiters = g.waiters[1:]
+		w.ready <- outcome{err: g.busy()}
+		g.settle()
+		return false
+	case protocol.Mismatch:
+		g.fail(mismatch(g, r.Holder), fatal)
+		g.settle()
+		return false
+	default: // gone: it was dropped, and joins anew under a new name
+		if a.unsure {
+			a.forget()
+		}
+		a.finish()
+		g.settle()
+		return false
+	}
+}
+
+// schedule sets the timer of a waiter: at the front the holder's remaining lease, and never later than one
+// lease of its own (a lost event, a foreign holder without expiry); behind it as many leases as its place,
+// so that a row of dead fronts cannot strand it.
+func (a *attempt) schedule(r protocol.Reply) {
+	wait := a.entry.Lease * time.Duration(max(r.Place, 1))
+	if r.Place == 1 && r.Remaining != protocol.Forever {
+		wait = min(wait, r.Remaining+time.Millisecond)
+	}
+	a.checkAt = time.Now().Add(wait)
+}
+
+// message takes what a script said to the attempt.
+func (a *attempt) message(m protocol.Message) {
+	g := a.g
+	switch m.Verb {
+	case protocol.Grant:
+		now := time.Now()
+		until := a.sent
+		if a.server != 0 {
+			until = until.Add(time.Duration(m.Now-a.server) * time.Millisecond)
+		}
+		if until.After(now) {
+			until = now
+		}
+		until = until.Add(m.Lease - drift(m.Lease))
+		if !now.Before(until) {
+			a.look() // nothing certain is left on arrival: no hold
+			return
+		}
+		g.c.stats.wokenByMessage.Add(1)
+		g.granted(a, m.Number, m.Now, until, m.Lease, true)
+	case protocol.Front:
+		if a.front.IsZero() {
+			a.front = time.Now()
+		}
+		a.foreign = m.Foreign
+		a.stir()
+	}
+}
+
+// look has the waiter check at once.
+func (a *attempt) look() {
+	a.lookNow = true
+	a.stir()
+}
+
+func (a *attempt) stir() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// event is something that happened to the key that the attempt watches. Renewals and grants make events
+// too; they are no reason to look.
+func (a *attempt) event(name string) {
+	if name == "expire" || name == "set" {
+		return
+	}
+	a.g.mu.Lock()
+	defer a.g.unlock()
+	a.g.c.stats.wokenByEvent.Add(1)
+	a.look()
+}
+
+// wait sleeps until the attempt is over, and checks when it is woken, when a timer runs out, and when it
+// has begun to watch the key.
+func (a *attempt) wait() {
+	g, c := a.g, a.g.c
+	c.stats.waits.Add(1)
+	var w *watch
+	defer func() { w.stop() }()
+	var confirmed <-chan struct{}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		look, echo, due, watchNow := a.plan(w != nil)
+		if watchNow {
+			w = c.hub.watch(c.keyspace(g.keys.Lock), a.event)
+			confirmed = w.confirmed()
+		}
+		if look {
+			a.check(echo)
+			continue
+		}
+		timer.Reset(time.Until(due))
+		select {
+		case <-a.done:
+			return
+		case <-a.wake:
+		case <-timer.C:
+		case <-confirmed:
+			confirmed = nil
+			a.check(false) // what happened before the subscription made no event for us
+		}
+	}
+}
+
+// plan says what a waiter does next: look, with an echo where a timer says so, or begin to watch, or sleep
+// until due.
+func (a *attempt) plan(watching bool) (look, echo bool, due time.Time, watch bool) {
+	a.g.mu.Lock()
+	defer a.g.unlock()
+	if a.over {
+		return false, false, time.Now(), false
+	}
+	now := time.Now()
+	look, a.lookNow = a.lookNow, false
+	if !now.Before(a.checkAt) {
+		look, echo = true, true
+		a.checkAt = now.Add(a.entry.Lease) // until the reply says better
+		a.g.c.stats.wokenByTimer.Add(1)
+	}
+	due = a.checkAt
+	if !watching && !a.front.IsZero() {
+		watchAt := a.front
+		if !a.foreign {
+			watchAt = watchAt.Add(settleTime)
+		}
+		if watch = !now.Before(watchAt); !watch && watchAt.Before(due) {
+			due = watchAt
+		}
+	}
+	return look, echo, due, watch
+}
+
+// check asks the server how things stand for the attempt.
+func (a *attempt) check(echo bool) {
+	g, c := a.g, a.g.c
+	g.mu.Lock()
+	if a.over {
+		g.unlock()
+		return
+	}
+	sent := a.begin(0)
+	g.unlock()
+	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+	r, err := c.server.Check(ctx, g.keys, a.entry, echo)
+	cancel()
+	g.mu.Lock()
+	defer g.unlock()
+	a.end(nil) // a check makes nothing, answered or not
+	if err == nil {
+		c.heard(r.Now)
+		if echo {
+			c.hub.expectEcho(sent)
+		}
+	}
+	if a.over {
+		return
+	}
+	if err != nil {
+		a.failed(err, 0)
+		a.checkAt = time.Now().Add(maxPause / 2)
+		return
+	}
+	g.lastErr = nil
+	g.seen = r
+	a.take(sent, r)
+}

@@ -1,0 +1,339 @@
+package valkeysync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+const (
+	// requestLimit is how long one request may take before it is repeated, and how long after it the
+	// server may still run it.
+	requestLimit = 2 * time.Second
+	// startLimit is how long New tries to reach the server.
+	startLimit = 10 * time.Second
+	// closeLimit is how long Close tries to give everything back. What it could not lapses by itself.
+	closeLimit = 5 * time.Second
+)
+
+// Client makes primitives that live on one server, and owns all that they need: one subscriber
+// connection, their renewals, their background work. A process needs one Client for a server; it is safe
+// for use by many goroutines.
+type Client struct {
+	server protocol.Server
+	opts   options
+	id     string
+	hub    *hub
+	stats  counters
+	db     int // for the names of keyspace channels
+
+	crew   crew
+	ctx    context.Context // of all background requests
+	cancel context.CancelFunc
+	start  time.Time    // local times are counted from here
+	offset atomic.Int64 // server ms - local ms, as of the last reply
+
+	mu      sync.Mutex
+	gates   map[gateKey]*gate
+	closed  bool
+	closing sync.Once
+	done    chan struct{} // closed when Close is through
+
+	heardOut chan struct{} // closed when the hub is through
+	probed   chan struct{} // capacity 1: the echo of a probe came
+}
+
+type gateKey struct {
+	kind protocol.Kind
+	lock string
+}
+
+// New makes a Client on c, which stays the caller's: close it after the Client.
+//
+// New opens one connection of its own from c (for messages) and blocks, for 10 s at most, until the server
+// has confirmed the subscription and has run one script that sends a message, so that a missing right or
+// a missing server is an error here, with the server's own error in its chain, and not at the first Lock.
+// It finds out by trying whether keyspace notifications arrive, and warns (see WithLogger) of what can
+// break a lock from the outside: a server that may evict keys, a replica. A failed New leaves nothing
+// behind.
+//
+// Cluster clients are refused for now.
+func New(c valkey.Client, opts ...Option) (*Client, error) {
+	o := defaultOptions()
+	if err := o.apply(opts); err != nil {
+		return nil, err
+	}
+	o.made = true
+	if c.Mode() == valkey.ClientModeCluster {
+		return nil, fmt.Errorf("%w: a cluster client; give a client of one server or of Sentinel's primary (ClientOption.ForceSingleClient, ClientOption.Sentinel)", ErrInvalidOption)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	client := &Client{
+		server: protocol.Server{Client: c},
+		opts:   o,
+		id:     uuid.NewString(),
+		ctx:    ctx,
+		cancel: cancel,
+		start:  time.Now(),
+		gates:  map[gateKey]*gate{},
+		done:   make(chan struct{}),
+
+		heardOut: make(chan struct{}),
+		probed:   make(chan struct{}, 1),
+	}
+	client.hub = newHub(c, protocol.ChannelFor(client.id), o.client.logger, &client.stats)
+	client.hub.deliver = client.deliver
+	client.hub.gap = client.gap
+	go func() {
+		defer close(client.heardOut)
+		client.hub.run(ctx)
+	}()
+
+	limited, stop := context.WithTimeout(ctx, startLimit)
+	defer stop()
+	if err := client.probe(limited); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("valkeysync: New: %w", err)
+	}
+	return client, nil
+}
+
+// Close gives back everything that the Client holds, ends all waits with ErrClosed and all contexts with
+// a *LostError of CauseClosed, and stops everything that the Client started. It blocks until that is done,
+// 5 s at most for a server that does not answer: what could not be given back lapses with its lease. A
+// second Close waits for the first. It returns nil.
+func (c *Client) Close() error {
+	c.closing.Do(func() {
+		c.mu.Lock()
+		c.closed = true
+		gates := make([]*gate, 0, len(c.gates))
+		for _, g := range c.gates {
+			gates = append(gates, g)
+		}
+		c.mu.Unlock()
+		for _, g := range gates {
+			g.close()
+		}
+		limited, stop := context.WithTimeout(context.Background(), closeLimit)
+		c.crew.wait(limited)
+		stop()
+		c.cancel()
+		c.crew.stop()
+		c.crew.wait(context.Background())
+		<-c.heardOut
+		close(c.done)
+	})
+	<-c.done
+	return nil
+}
+
+// enter finds the gate of a key, or makes it, for one who uses it until leave.
+func (c *Client) enter(kind protocol.Kind, keys *protocol.Keys) (*gate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	id := gateKey{kind, keys.Lock}
+	g := c.gates[id]
+	if g == nil {
+		g = &gate{c: c, kind: kind, keys: keys, holds: map[string]*hold{}}
+		c.gates[id] = g
+	}
+	g.users++
+	return g, nil
+}
+
+// leave is the end of a use of g. A gate that nobody uses is forgotten.
+func (c *Client) leave(g *gate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.users--
+	if g.users == 0 {
+		delete(c.gates, gateKey{g.kind, g.keys.Lock})
+	}
+}
+
+// use counts one more use of a gate that is in use.
+func (c *Client) use(g *gate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.users++
+}
+
+// deliver takes what a script said to us. It runs on the subscriber connection's reader.
+func (c *Client) deliver(payload string) {
+	m, err := protocol.ParseMessage(payload)
+	if err != nil {
+		c.opts.client.logger.Debug("valkeysync: unknown message", "error", err)
+		return
+	}
+	if m.Verb == protocol.Echo {
+		c.hub.echo()
+		if m.Attempt == probeAttempt {
+			select {
+			case c.probed <- struct{}{}:
+			default:
+			}
+		}
+		return
+	}
+	c.mu.Lock()
+	g := c.gates[gateKey{m.Kind, m.Key}]
+	if g != nil {
+		g.users++
+	}
+	c.mu.Unlock()
+	if g != nil {
+		g.message(m)
+		c.leave(g)
+		return
+	}
+	c.disown(m)
+}
+
+// disown answers a message for an attempt that nobody here knows (given up, or of an older gate) so that
+// the server does not keep a place or a hold for it.
+func (c *Client) disown(m protocol.Message) {
+	if m.Verb != protocol.Grant && m.Verb != protocol.Front {
+		return
+	}
+	keys, err := protocol.KeysFor("", m.Key)
+	if err != nil {
+		return
+	}
+	c.crew.run(func() {
+		c.untilDone(func(ctx context.Context) error {
+			_, err := c.server.Leave(ctx, &keys, c.id+"#"+m.Attempt, "", m.Kind)
+			return err
+		})
+	})
+}
+
+// untilDone repeats a request that must get through until it was answered, or the Client is closed.
+func (c *Client) untilDone(request func(ctx context.Context) error) {
+	pause := minPause
+	for {
+		ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+		err := request(ctx)
+		cancel()
+		if err == nil || judge(err) == fatal {
+			if err != nil {
+				c.opts.client.logger.Error("valkeysync: could not clean up", "error", err)
+			}
+			return
+		}
+		if !sleep(c.ctx, pause) {
+			return
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// gap: messages and events may have been missed.
+func (c *Client) gap() {
+	c.mu.Lock()
+	gates := make([]*gate, 0, len(c.gates))
+	for _, g := range c.gates {
+		g.users++
+		gates = append(gates, g)
+	}
+	c.mu.Unlock()
+	for _, g := range gates {
+		g.gap()
+		c.leave(g)
+	}
+}
+
+// heard takes note of the server's time.
+func (c *Client) heard(now int64) {
+	c.offset.Store(now - time.Since(c.start).Milliseconds())
+}
+
+// serverNow is what the server's clock says, as far as the last reply tells; 0 before the first.
+func (c *Client) serverNow() int64 {
+	offset := c.offset.Load()
+	if offset == 0 {
+		return 0
+	}
+	return offset + time.Since(c.start).Milliseconds()
+}
+
+// latest is the server time after which a request sent now must not be run any more.
+func (c *Client) latest() int64 {
+	now := c.serverNow()
+	if now == 0 {
+		return 0
+	}
+	return now + requestLimit.Milliseconds()
+}
+
+func (c *Client) keyspace(lock string) string {
+	return fmt.Sprintf("__keyspace@%d__:%s", c.db, lock)
+}
+
+// ForceUnlock takes the lock from whoever has it, whatever it is, and gives it to the next in the queue.
+// It is for a person who knows that the holder is gone or wrong: a holder of ours that lives is told at
+// once (its context ends with CauseTaken or CauseDeleted) but may be in the middle of something. It blocks
+// until the server has done it, or ctx ends, or fails (the request is not repeated). Forcing what is free
+// is no error. ErrInvalidKey, ErrClosed, ctx's error, the server's own.
+func (c *Client) ForceUnlock(ctx context.Context, key string) error {
+	keys, err := c.personal(ctx, key)
+	if err != nil {
+		return err
+	}
+	_, err = c.server.Force(ctx, &keys)
+	return err
+}
+
+// personal is what the calls that people make begin with.
+func (c *Client) personal(ctx context.Context, key string) (protocol.Keys, error) {
+	if err := ctx.Err(); err != nil {
+		return protocol.Keys{}, err
+	}
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return protocol.Keys{}, ErrClosed
+	}
+	return protocol.KeysFor(c.opts.client.prefix, key)
+}
+
+// probe finds out, by trying, whether the server can be used, and how.
+func (c *Client) probe(ctx context.Context) error {
+	if err := c.hub.ready(ctx); err != nil {
+		return c.explain(err)
+	}
+	if c.opts.client.configure {
+		if err := c.configure(ctx); err != nil {
+			return err
+		}
+	}
+	c.db = c.database(ctx)
+	if err := c.listen(ctx); err != nil {
+		return c.explain(err)
+	}
+	c.warn(ctx)
+	return nil
+}
+
+func (c *Client) explain(err error) error {
+	var reply *valkey.ValkeyError
+	if errors.As(err, &reply) && strings.Contains(reply.Error(), "NOPERM") {
+		return fmt.Errorf("%w; this user needs the rights in README.md, section ACL", err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the server did not answer within %v: %w", startLimit, err)
+	}
+	return err
+}

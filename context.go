@@ -1,0 +1,158 @@
+package valkeysync
+
+import (
+	"context"
+	"time"
+)
+
+// Lease is one acquisition: what the holder of a lock may know about it. It is safe for use by many
+// goroutines, and of no effect on the lock.
+type Lease struct {
+	gate  *gate
+	hold  *hold
+	token int64
+
+	// Guarded by the gate's mutex.
+	ended   bool
+	lost    *LostError
+	lostCh  chan struct{}
+	cancel  context.CancelCauseFunc
+	release *release // under way or done
+}
+
+// Key is the key as it stands on the server, prefix included.
+func (l *Lease) Key() string { return l.gate.keys.Lock }
+
+// Token is the fencing token: a number that is higher for every later acquisition of the key, over
+// processes, restarts, failover and data loss. Give it to whatever the lock protects, and have that refuse
+// a token lower than one it has seen: this alone keeps out a holder that was stopped in the middle of
+// something and does not know yet that its lease is over.
+func (l *Lease) Token() int64 { return l.token }
+
+// Valid reports whether the lease is certain at this moment: not lost, not given back, and no other
+// process can have been given the lock. It looks at the clock, so it is right even where a process that
+// was stopped has just gone on.
+func (l *Lease) Valid() bool { return l.hold.valid() }
+
+// Until is the time until which the lease is certain; renewals move it on. It is past once the lease is
+// lost or given back.
+func (l *Lease) Until() time.Time {
+	l.gate.mu.Lock()
+	defer l.gate.unlock()
+	if l.hold.over && time.Now().Before(l.hold.until) {
+		return time.Time{}
+	}
+	return l.hold.until
+}
+
+// Lost is closed when the lease is lost. It stays open when the lock is given back.
+func (l *Lease) Lost() <-chan struct{} {
+	l.gate.mu.Lock()
+	defer l.gate.unlock()
+	if l.lostCh == nil {
+		l.lostCh = make(chan struct{})
+		if l.lost != nil {
+			close(l.lostCh)
+		}
+	}
+	return l.lostCh
+}
+
+// lose tells whoever uses the lease. The gate's mutex is held.
+func (l *Lease) lose(err *LostError) {
+	l.lost = err
+	if l.lostCh != nil {
+		close(l.lostCh)
+	}
+	if l.cancel != nil {
+		cancel := l.cancel
+		l.gate.later(func() { cancel(err) })
+	}
+}
+
+// finish is the ordinary end. The gate's mutex is held.
+func (l *Lease) finish() {
+	l.ended = true
+	if l.cancel != nil {
+		cancel := l.cancel
+		l.gate.later(func() { cancel(nil) })
+	}
+}
+
+func (l *Lease) isLost() bool {
+	l.gate.mu.Lock()
+	defer l.gate.unlock()
+	return l.lost != nil
+}
+
+// lapse has a lease whose time is over be lost now, if its timer has not come to it yet: a process that
+// was stopped must not see a living context when it goes on.
+func (l *Lease) lapse() {
+	if !l.hold.valid() {
+		l.hold.end()
+	}
+}
+
+// context makes the context that the acquisition gives.
+func (l *Lease) context(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(parent)
+	l.gate.mu.Lock()
+	defer l.gate.unlock()
+	switch {
+	case l.lost != nil:
+		cancel(l.lost)
+	case l.ended:
+		cancel(nil)
+	default:
+		l.cancel = cancel
+	}
+	return &leaseContext{Context: ctx, lease: l}
+}
+
+// leaseContext ends when its lease is lost or given back, or its parent ends.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+type leaseKey struct{}
+
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+func (c *leaseContext) Err() error {
+	c.lease.lapse()
+	return c.Context.Err()
+}
+
+func (c *leaseContext) Done() <-chan struct{} {
+	c.lease.lapse()
+	return c.Context.Done()
+}
+
+// FromContext returns the lease of the innermost lock that gave ctx, and whether there is one. It says
+// nothing about whether that lease is still valid.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
+		return c.lease, true
+	}
+	return nil, false
+}
+
+// carries reports whether ctx carries a living acquisition for which match holds.
+func carries(ctx context.Context, match func(*Lease) bool) bool {
+	for {
+		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
+		if !ok {
+			return false
+		}
+		if match(c.lease) && c.lease.Valid() {
+			return true
+		}
+		ctx = c.Context
+	}
+}

@@ -1,0 +1,300 @@
+package valkeysync
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// gate is the one way of this process to one primitive: its goroutines wait here, in order, and have one
+// place in the server's queue between them.
+type gate struct {
+	c     *Client
+	kind  protocol.Kind
+	keys  *protocol.Keys
+	users int // guarded by c.mu
+
+	mu      sync.Mutex
+	waiters []*waiter        // goroutines here, in the order they came
+	attempt *attempt         // our place on the server, for the first of them
+	holds   map[string]*hold // by attempt
+	lastErr error            // of requests, since the last one that was answered
+	seen    protocol.Reply   // the last that was said of the queue, for people
+	after   []func()         // what to do once the mutex is released
+}
+
+// want is what one goroutine asks for.
+type want struct {
+	mode    protocol.Mode
+	weight  int64
+	opts    *options
+	try     bool // do not wait
+	patient bool // has no error to return: Lock
+}
+
+type waiter struct {
+	want
+	ready chan outcome // capacity 1
+	since time.Time
+}
+
+type outcome struct {
+	lease *Lease
+	err   error
+}
+
+// later is for what must not happen under the mutex: cancelling contexts runs other people's code.
+func (g *gate) later(f func()) { g.after = append(g.after, f) }
+
+func (g *gate) unlock() {
+	after := g.after
+	g.after = nil
+	g.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+}
+
+// acquire blocks until w's goroutine has the lock, or cannot have it, or ctx ends.
+func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
+	w := &waiter{want: want, ready: make(chan outcome, 1), since: time.Now()}
+	g.mu.Lock()
+	if want.try && g.busyHere(want) {
+		err := g.busy()
+		g.unlock()
+		return nil, err
+	}
+	g.waiters = append(g.waiters, w)
+	a := g.start()
+	g.unlock()
+	if a != nil {
+		if ctx.Done() == nil {
+			a.run() // nobody can interrupt us: no need for another goroutine
+		} else {
+			g.c.crew.run(a.run)
+		}
+	}
+	select {
+	case o := <-w.ready:
+		return o.lease, o.err
+	case <-ctx.Done():
+		return nil, g.giveUp(ctx, w)
+	}
+}
+
+// giveUp: w's context is done. That has precedence: a grant that raced with it is given back.
+func (g *gate) giveUp(ctx context.Context, w *waiter) error {
+	g.mu.Lock()
+	defer g.unlock()
+	g.c.stats.gaveUp.Add(1)
+	err := g.waitError(contextEnd(ctx), w)
+	select {
+	case o := <-w.ready:
+		if l := o.lease; l != nil {
+			g.later(func() { g.c.crew.run(func() { _, _ = g.end(g.c.ctx, l) }) })
+		}
+	default:
+		g.waiters = slices.DeleteFunc(g.waiters, func(other *waiter) bool { return other == w })
+		g.settle()
+	}
+	return err
+}
+
+// waitError tells what is known of why w did not get it.
+func (g *gate) waitError(err error, w *waiter) *WaitError {
+	e := &WaitError{Key: g.keys.Lock, Err: err, Server: g.lastErr}
+	for _, h := range g.holds {
+		e.Holder, e.Remaining = "this process, "+h.entry.Name, time.Until(h.until)
+	}
+	if e.Holder == "" && (g.seen.Outcome == protocol.Queued || g.seen.Outcome == protocol.Busy) {
+		e.Holder, e.Remaining = describe(g.seen.Holder), g.seen.Remaining
+		e.Ahead = g.seen.Place - 1
+	}
+	if i := slices.Index(g.waiters, w); i > 0 {
+		e.Ahead += i
+	}
+	return e
+}
+
+// describe names the holder in a lock's value, for people.
+func describe(value string) string {
+	if value == "" {
+		return ""
+	}
+	h := protocol.ParseHolder(value)
+	switch {
+	case h.Foreign:
+		return "another program (" + quoteShort(value) + ")"
+	case h.Shared:
+		return "shared holders"
+	}
+	return h.Name
+}
+
+// busyHere: a try need not ask the server.
+func (g *gate) busyHere(w want) bool {
+	return len(g.waiters) > 0 || g.attempt != nil || g.blocked(w)
+}
+
+func (g *gate) busy() error { return g.waitError(ErrLocked, nil) }
+
+// blocked: what this process holds itself stands in the way, and its release will put us in the queue.
+func (g *gate) blocked(w want) bool {
+	for _, h := range g.holds {
+		if h.entry.Mode == protocol.Exclusive || w.mode == protocol.Exclusive {
+			return true
+		}
+	}
+	return false
+}
+
+// start makes the attempt that is due for the first waiter, if one is. Whoever gets it runs it.
+func (g *gate) start() *attempt {
+	if g.attempt != nil || len(g.waiters) == 0 || g.blocked(g.waiters[0].want) {
+		return nil
+	}
+	g.attempt = newAttempt(g, g.waiters[0].want)
+	return g.attempt
+}
+
+// settle makes the attempt fit the first waiter, after either has changed.
+func (g *gate) settle() {
+	if a := g.attempt; a != nil && (len(g.waiters) == 0 || !a.serves(g.waiters[0].want)) {
+		a.abandon()
+	}
+	if a := g.start(); a != nil {
+		g.later(func() {
+			if !g.c.crew.run(a.run) {
+				g.mu.Lock()
+				defer g.unlock()
+				g.fail(ErrClosed, fatal)
+			}
+		})
+	}
+}
+
+// granted: the attempt has become a hold.
+func (g *gate) granted(a *attempt, number, since int64, until time.Time, lease time.Duration, byMessage bool) {
+	a.finish()
+	h := newHold(a, number, since, until, lease)
+	if byMessage {
+		g.c.stats.byMessage.Add(1)
+	} else {
+		g.c.stats.byReply.Add(1)
+	}
+	if len(g.waiters) == 0 || !a.serves(g.waiters[0].want) {
+		// Nobody wants it any more.
+		h.stop()
+		h.forget()
+		g.settle()
+		return
+	}
+	g.admit(h)
+	g.settle()
+}
+
+// admit lets the first waiter in.
+func (g *gate) admit(h *hold) {
+	w := g.waiters[0]
+	g.waiters = g.waiters[1:]
+	h.handed++
+	l := &Lease{hold: h, token: token(h.number, h.handed-1), gate: g}
+	h.lease = append(h.lease, l)
+	g.c.stats.acquired.Add(1)
+	w.ready <- outcome{lease: l}
+}
+
+// fail tells waiters that they cannot have it: all of them if it is fatal, else those who can take an error.
+func (g *gate) fail(err error, s severity) {
+	keep := g.waiters[:0]
+	for _, w := range g.waiters {
+		if s == fatal || !w.patient {
+			w.ready <- outcome{err: err}
+		} else {
+			keep = append(keep, w)
+		}
+	}
+	clear(g.waiters[len(keep):])
+	g.waiters = keep
+}
+
+// end ends one acquisition, and gives the hold back when it was the last that shared it. It reports
+// whether that is decided: if not, the release goes on, and another call waits for it.
+func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
+	g.mu.Lock()
+	h := l.hold
+	if !h.over && !h.valid() {
+		h.endLocked() // its timer is about to say so
+	}
+	switch {
+	case l.lost != nil:
+		err = l.lost
+		g.unlock()
+		return true, err
+	case l.release != nil: // called again
+		r := l.release
+		g.unlock()
+		return r.wait(ctx)
+	case l.ended:
+		g.unlock()
+		return true, ErrNotLocked
+	}
+	l.finish()
+	h.lease = slices.DeleteFunc(h.lease, func(other *Lease) bool { return other == l })
+	if len(h.lease) > 0 {
+		g.unlock()
+		return true, nil
+	}
+	h.stop()
+	r := &release{h: h, next: g.start(), done: make(chan struct{})}
+	l.release = r
+	g.unlock()
+	return r.run(ctx)
+}
+
+// message takes what a script said to an attempt of this gate.
+func (g *gate) message(m protocol.Message) {
+	g.mu.Lock()
+	defer g.unlock()
+	if h := g.holds[m.Attempt]; h != nil {
+		switch m.Verb {
+		case protocol.Waits:
+			h.contended = true
+		case protocol.Lost:
+			h.verifyLocked()
+		}
+		return
+	}
+	if a := g.attempt; a != nil && a.entry.Attempt == m.Attempt {
+		a.message(m)
+		return
+	}
+	g.c.disown(m)
+}
+
+// gap: messages and events may have been missed.
+func (g *gate) gap() {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.attempt != nil {
+		g.c.stats.wokenByGap.Add(1)
+		g.attempt.look()
+	}
+	for _, h := range g.holds {
+		h.verifyLocked()
+	}
+}
+
+// close ends everything here: the Client is closed.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.unlock()
+	g.fail(ErrClosed, fatal)
+	for _, h := range g.holds {
+		h.lose(CauseClosed)
+	}
+	g.settle()
+}

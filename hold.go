@@ -1,0 +1,291 @@
+package valkeysync
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// hold is one hold of this Client on the server: until when it is certain, its renewal, its loss. Several
+// acquisitions may share it (readers of one process). Its fields belong to its gate's mutex.
+type hold struct {
+	g      *gate
+	entry  protocol.Entry
+	value  string // as the server keeps it: the proof of ownership
+	number int64
+	opts   *options
+	began  time.Time
+	latest int64 // until this server time a lost request of its attempt might still be run; 0: none was lost
+
+	until     time.Time    // certain until then
+	certain   atomic.Int64 // the same, as time since the Client's start, for readers without the mutex; 0: over
+	over      bool         // given back or lost
+	stopped   chan struct{}
+	lease     []*Lease // the acquisitions that share it
+	handed    int64    // how many acquisitions it has served: the low part of their tokens
+	contended bool     // somebody waits for it
+
+	endTimer  *time.Timer
+	tickTimer *time.Timer
+	renewAt   time.Time
+	renewing  bool
+	renewMore bool  // look at once more: something happened after the running renewal was sent
+	lastErr   error // of renewals, since the last one that was confirmed
+	watch     *watch
+	watchAt   time.Time // zero: watching, or not to be watched
+}
+
+// watchAfter is how old a hold gets before its key is watched: short ones are not worth a subscription.
+const watchAfter = time.Second
+
+// drift is how much of a lease is left out because no two clocks run alike: 1 % and 2 ms.
+func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
+
+// newHold begins with a lease that is certain until then. The gate's mutex is held.
+func newHold(a *attempt, number, since int64, until time.Time, lease time.Duration) *hold {
+	c := a.g.c
+	h := &hold{
+		g: a.g, entry: a.entry, value: a.entry.Hold(number, since), number: number, opts: a.want.opts,
+		began: time.Now(), until: until, stopped: make(chan struct{}),
+	}
+	if a.unsure {
+		h.latest = a.latest
+	}
+	h.certain.Store(int64(until.Sub(c.start)))
+	h.renewAt = until.Add(drift(lease) - lease).Add(lease / 3)
+	if c.stats.notifications.Load() {
+		h.watchAt = h.began.Add(watchAfter)
+	}
+	h.endTimer = time.AfterFunc(time.Until(until), h.end)
+	h.tickTimer = time.AfterFunc(time.Until(h.nextTick()), h.tick)
+	a.g.holds[a.entry.Attempt] = h
+	c.use(a.g)
+	return h
+}
+
+func (h *hold) nextTick() time.Time {
+	if !h.watchAt.IsZero() && h.watchAt.Before(h.renewAt) {
+		return h.watchAt
+	}
+	return h.renewAt
+}
+
+// valid reports whether the hold is certain now. It needs no mutex.
+func (h *hold) valid() bool {
+	return time.Since(h.g.c.start) < time.Duration(h.certain.Load())
+}
+
+// end runs when the certain time is over, or should be.
+func (h *hold) end() {
+	g := h.g
+	g.mu.Lock()
+	defer g.unlock()
+	h.endLocked()
+}
+
+func (h *hold) endLocked() {
+	if h.over {
+		return
+	}
+	if left := time.Until(h.until); left > 0 {
+		h.endTimer.Reset(left)
+		return
+	}
+	cause := CauseExpired
+	switch {
+	case h.stale():
+		cause = CauseMaxHold
+	case h.lastErr != nil || h.renewing:
+		cause = CauseUnreachable
+	}
+	h.lose(cause)
+}
+
+// stale: older than WithMaxHold allows.
+func (h *hold) stale() bool {
+	return h.opts.maxHold > 0 && time.Since(h.began) >= h.opts.maxHold
+}
+
+// tick runs when the next renewal or the watch is due.
+func (h *hold) tick() {
+	h.g.mu.Lock()
+	defer h.g.unlock()
+	if h.over {
+		return
+	}
+	if !h.watchAt.IsZero() && !time.Now().Before(h.watchAt) {
+		h.watchAt = time.Time{}
+		h.watch = h.g.c.hub.watch(h.g.c.keyspace(h.g.keys.Lock), h.event)
+	}
+	if time.Now().Before(h.renewAt) {
+		h.tickTimer.Reset(time.Until(h.nextTick()))
+		return
+	}
+	h.renewLocked()
+}
+
+// event is something that happened to the key. Renewals make events too.
+func (h *hold) event(name string) {
+	if name != "expire" {
+		h.verify()
+	}
+}
+
+// verify looks at once whether the hold is still ours.
+func (h *hold) verify() {
+	h.g.mu.Lock()
+	defer h.g.unlock()
+	h.verifyLocked()
+}
+
+func (h *hold) verifyLocked() {
+	if h.over {
+		return
+	}
+	if h.renewing {
+		h.renewMore = true
+		return
+	}
+	h.renewLocked()
+}
+
+// renewLocked starts a renewal. One runs at a time.
+func (h *hold) renewLocked() {
+	if h.stale() {
+		return // the lease runs out
+	}
+	h.renewing = h.g.c.crew.run(h.renew)
+}
+
+// renew repeats the renewal until it is answered or the lease is over.
+func (h *hold) renew() {
+	g, c := h.g, h.g.c
+	lease := h.entry.Lease
+	limit := min(requestLimit, max(lease/4, minPause))
+	pause := max(minPause/2, lease/100)
+	for {
+		sent := time.Now()
+		ctx, cancel := context.WithTimeout(c.ctx, limit)
+		r, err := c.server.Renew(ctx, g.keys, h.value, lease, true)
+		cancel()
+		if err == nil {
+			c.heard(r.Now)
+		}
+		g.mu.Lock()
+		if h.over {
+			g.unlock()
+			return
+		}
+		switch {
+		case err == nil && r.Outcome == protocol.Held:
+			c.hub.expectEcho(sent)
+			c.stats.renewals.Add(1)
+			h.confirm(sent, r.Remaining)
+			g.unlock()
+			return
+		case err == nil:
+			h.lose(takenOrDeleted(r.Holder))
+			g.unlock()
+			return
+		case wrongType(err):
+			h.lastErr = err
+			h.lose(CauseTaken)
+			g.unlock()
+			return
+		}
+		c.stats.renewalErrors.Add(1)
+		if h.lastErr == nil {
+			c.opts.client.logger.Warn("valkeysync: renewal failed; repeating it until the lease ends", "key", g.keys.Lock, "left", time.Until(h.until).Round(time.Millisecond), "error", err)
+		}
+		h.lastErr = err
+		g.unlock()
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-h.stopped:
+			t.Stop()
+			return
+		}
+		pause = min(2*pause, max(minPause, lease/10))
+	}
+}
+
+// confirm moves the certain time on: a renewal sent then has set the lease anew.
+func (h *hold) confirm(sent time.Time, remaining time.Duration) {
+	h.renewing, h.lastErr = false, nil
+	if until := sent.Add(remaining - drift(h.entry.Lease)); until.After(h.until) {
+		h.until = until
+		h.certain.Store(int64(until.Sub(h.g.c.start)))
+		h.endTimer.Reset(time.Until(until))
+	}
+	h.renewAt = sent.Add(h.entry.Lease / 3)
+	if h.renewMore {
+		h.renewMore = false
+		h.renewLocked()
+		return
+	}
+	h.tickTimer.Reset(time.Until(h.nextTick()))
+}
+
+func takenOrDeleted(value string) Cause {
+	if value == "" {
+		return CauseDeleted
+	}
+	return CauseTaken
+}
+
+func wrongType(err error) bool {
+	var reply *valkey.ValkeyError
+	return errors.As(err, &reply) && strings.Contains(reply.Error(), "WRONGTYPE")
+}
+
+// stop ends everything that goes on for the hold. The gate forgets it.
+func (h *hold) stop() {
+	h.over = true
+	h.certain.Store(0)
+	close(h.stopped)
+	h.endTimer.Stop()
+	h.tickTimer.Stop()
+	h.watch.stop()
+	g := h.g
+	delete(g.holds, h.entry.Attempt)
+	g.later(func() { g.c.leave(g) })
+}
+
+// lose ends the hold because its lease is lost, tells all who share it, and has the server keep nothing
+// of it.
+func (h *hold) lose(cause Cause) {
+	g, c := h.g, h.g.c
+	lost := &LostError{Key: g.keys.Lock, Cause: cause, Err: h.lastErr}
+	h.stop()
+	for _, l := range h.lease {
+		l.lose(lost)
+		c.stats.lose(cause)
+		if f := h.opts.onLost; f != nil {
+			g.later(func() { c.crew.run(func() { f(lost.Key, lost) }) })
+		}
+	}
+	h.lease = nil
+	g.later(func() {
+		c.opts.client.logger.Warn("valkeysync: lease lost", "key", lost.Key, "cause", string(cause), "error", lost.Err)
+	})
+	h.forget()
+	g.settle()
+}
+
+// forget has the server keep nothing of the hold's attempt, now and after the last moment at which a lost
+// request of it may still be run.
+func (h *hold) forget() {
+	g := h.g
+	f := &farewell{g: g, entry: h.entry, latest: h.latest}
+	g.later(func() { g.c.crew.run(f.say) })
+}
+
+// token is the fencing token of the n-th acquisition that a hold serves.
+func token(number, n int64) int64 { return number<<10 | n }

@@ -1,0 +1,190 @@
+package protocol
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+)
+
+// Outcome is what a script says of an attempt or a hold.
+type Outcome string
+
+// The outcomes.
+const (
+	Held     Outcome = "held"     // the attempt holds the lock, for Remaining
+	Queued   Outcome = "queued"   // the attempt waits, at Place
+	Gone     Outcome = "gone"     // the attempt is not known: it was dropped
+	Busy     Outcome = "busy"     // somebody else holds it or waits for it
+	Late     Outcome = "late"     // the request came after its latest time and did nothing
+	Mismatch Outcome = "mismatch" // another kind of primitive is in use on the key: Holder says which
+	Released Outcome = "released" // given back
+	LostIt   Outcome = "lost"     // not ours (any more)
+	Left     Outcome = "left"     // nothing of the attempt remains
+	Forced   Outcome = "forced"   // taken from whoever had it: Holder says from whom
+)
+
+// Forever is the Remaining of a holder without expiry.
+const Forever = time.Duration(-1)
+
+// Reply is what a script answered. Which fields are set depends on the outcome.
+type Reply struct {
+	Outcome   Outcome
+	Now       int64         // server ms
+	Number    int64         // of the hold
+	Since     int64         // server ms when the hold began
+	Remaining time.Duration // of the hold, or of whoever holds; Forever without expiry
+	Place     int           // in the queue, from 1
+	Waiting   int           // how many wait
+	Holder    string        // the lock's value: ParseHolder
+}
+
+// Server runs the scripts through one valkey.Client. All its calls can be repeated.
+type Server struct {
+	Client valkey.Client
+}
+
+func (s *Server) call(ctx context.Context, sc *script, k *Keys, args ...string) (Reply, error) {
+	m, err := sc.run(ctx, s.Client, k, "", args...)
+	if err != nil {
+		return Reply{}, err
+	}
+	word, err := m[0].ToString()
+	if err != nil {
+		return Reply{}, fmt.Errorf("%s %q: %w", sc.name, k.Lock, errReply)
+	}
+	r := Reply{Outcome: Outcome(word)}
+	var n [7]int64
+	for i := 1; i < len(n) && i < len(m); i++ {
+		if n[i], err = m[i].ToInt64(); err != nil {
+			return Reply{}, fmt.Errorf("%s %q: %w", sc.name, k.Lock, errReply)
+		}
+	}
+	r.Now, r.Number, r.Since = n[1], n[2], n[3]
+	r.Remaining = ms(n[4])
+	r.Place, r.Waiting = int(n[5]), int(n[6])
+	if len(m) > 7 {
+		r.Holder, _ = m[7].ToString()
+	}
+	return r, nil
+}
+
+func ms(n int64) time.Duration {
+	if n < 0 {
+		return Forever
+	}
+	return time.Duration(n) * time.Millisecond
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// Acquire takes the lock for e where it is free and nobody waits, or joins the queue, or, with try, says
+// Busy. The server refuses the request after latest (its own time; 0 for no limit).
+func (s *Server) Acquire(ctx context.Context, k *Keys, e Entry, try bool, latest int64) (Reply, error) {
+	how := "queue"
+	if try {
+		how = "try"
+	}
+	return s.call(ctx, acquireScript, k, e.String(), how, itoa(latest))
+}
+
+// Release gives back a hold (as Entry.Hold names it), and queues again behind the others in the same
+// call where again is not nil, unless the call arrives after latest.
+func (s *Server) Release(ctx context.Context, k *Keys, hold string, again *Entry, latest int64) (Reply, error) {
+	entry := ""
+	if again != nil {
+		entry = again.String()
+	}
+	return s.call(ctx, releaseScript, k, hold, entry, itoa(latest))
+}
+
+// Leave takes away whatever the attempt has: its place or its hold. entry is "" where only the name of
+// the attempt is known.
+func (s *Server) Leave(ctx context.Context, k *Keys, ref, entry string, kind Kind) (Reply, error) {
+	return s.call(ctx, leaveScript, k, ref, entry, string(kind))
+}
+
+// Check looks at how things stand for e. With echo, an Echo is sent to the Client's channel.
+func (s *Server) Check(ctx context.Context, k *Keys, e Entry, echo bool) (Reply, error) {
+	return s.call(ctx, checkScript, k, e.String(), word(echo))
+}
+
+// Renew sets the full lease of a hold anew, if it is still ours.
+func (s *Server) Renew(ctx context.Context, k *Keys, hold string, lease time.Duration, echo bool) (Reply, error) {
+	return s.call(ctx, renewScript, k, hold, itoa(lease.Milliseconds()), word(echo))
+}
+
+func word(echo bool) string {
+	if echo {
+		return "1"
+	}
+	return ""
+}
+
+// Force takes the lock from whoever has it.
+func (s *Server) Force(ctx context.Context, k *Keys) (Reply, error) {
+	return s.call(ctx, forceScript, k)
+}
+
+// Standing is how a lock stands.
+type Standing struct {
+	Now       int64
+	Value     string        // of the lock key; "" when free
+	Remaining time.Duration // Forever without expiry
+	Last      int64         // the last number given out
+	Shared    []Member      // shared holds, score = end of the lease
+	Queue     []Member      // entries, score = place
+	Waiting   int
+}
+
+// Member is a member of a sorted set.
+type Member struct {
+	Value string
+	Score int64
+}
+
+// Status reads how a lock stands, with at most the given number of waiting entries.
+func (s *Server) Status(ctx context.Context, k *Keys, most int) (Standing, error) {
+	m, err := statusScript.run(ctx, s.Client, k, "", strconv.Itoa(most))
+	if err != nil {
+		return Standing{}, err
+	}
+	bad := fmt.Errorf("status %q: %w", k.Lock, errReply)
+	if len(m) < 7 {
+		return Standing{}, bad
+	}
+	var st Standing
+	var left, waiting int64
+	var last string
+	var shared, queue []string
+	for _, err := range []error{
+		into(&st.Now)(m[0].ToInt64()), into(&st.Value)(m[1].ToString()), into(&left)(m[2].ToInt64()), into(&last)(m[3].ToString()),
+		into(&shared)(m[4].AsStrSlice()), into(&queue)(m[5].AsStrSlice()), into(&waiting)(m[6].ToInt64()),
+	} {
+		if err != nil {
+			return Standing{}, bad
+		}
+	}
+	st.Last, _ = strconv.ParseInt(last, 10, 64)
+	st.Remaining, st.Waiting = ms(left), int(waiting)
+	st.Shared, st.Queue = pairs(shared), pairs(queue)
+	return st, nil
+}
+
+func into[T any](p *T) func(T, error) error {
+	return func(v T, err error) error {
+		*p = v
+		return err
+	}
+}
+
+func pairs(flat []string) []Member {
+	var out []Member
+	for i := 0; i+1 < len(flat); i += 2 {
+		score, _ := strconv.ParseFloat(flat[i+1], 64)
+		out = append(out, Member{flat[i], int64(score)})
+	}
+	return out
+}

@@ -1,0 +1,128 @@
+package protocol
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kind names a primitive: a key serves one kind at a time.
+type Kind string
+
+// The kinds. A semaphore's has its size in it: [SemaphoreKind].
+const (
+	MutexKind   Kind = "m"
+	RWMutexKind Kind = "w"
+)
+
+// SemaphoreKind is the kind of a semaphore of that size.
+func SemaphoreKind(size int64) Kind { return Kind("s" + strconv.FormatInt(size, 10)) }
+
+// String names the kind for people.
+func (k Kind) String() string {
+	switch {
+	case k == MutexKind:
+		return "Mutex"
+	case k == RWMutexKind:
+		return "RWMutex"
+	case strings.HasPrefix(string(k), "s"):
+		return "Semaphore of size " + string(k[1:])
+	}
+	return strconv.Quote(string(k))
+}
+
+// Mode is how a hold shares with others.
+type Mode byte
+
+// The modes.
+const (
+	Exclusive Mode = 'x' // mutex, writer
+	Reader    Mode = 'r'
+	Permit    Mode = 'p'
+)
+
+// Entry is one attempt of one Client to get a lock: what stands in the queue, and inside a hold.
+type Entry struct {
+	Client  string // id
+	Attempt string
+	Kind    Kind
+	Mode    Mode
+	Weight  int64
+	Lease   time.Duration // of a hold that the reply of a script tells
+	First   time.Duration // of a hold that a message tells
+	Name    string        // of the Client, for people
+}
+
+// Ref is the name of the attempt.
+func (e Entry) Ref() string { return e.Client + "#" + e.Attempt }
+
+// String is the entry as the server keeps it.
+func (e Entry) String() string {
+	b := make([]byte, 0, 128)
+	b = append(b, e.Client...)
+	b = append(b, '#')
+	b = append(b, e.Attempt...)
+	b = append(b, ' ')
+	b = append(b, e.Kind...)
+	b = append(b, ' ', byte(e.Mode), ' ')
+	b = strconv.AppendInt(b, e.Weight, 10)
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, e.Lease.Milliseconds(), 10)
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, e.First.Milliseconds(), 10)
+	b = append(b, ' ')
+	return string(append(b, e.Name...))
+}
+
+// Hold is the hold of an attempt as the server keeps it: the proof of ownership in release and renew.
+func (e Entry) Hold(number, since int64) string {
+	return "vs1 " + strconv.FormatInt(number, 10) + " " + strconv.FormatInt(since, 10) + " " + e.String()
+}
+
+// Holder is what a lock's value says of who has it.
+type Holder struct {
+	Entry
+	Number  int64
+	Since   int64 // server ms
+	Foreign bool  // not one of ours: Value is all there is
+	Shared  bool  // the marker of shared holds; only Kind is set
+	Value   string
+}
+
+// ParseEntry reads what Entry.String wrote.
+func ParseEntry(s string) (Entry, bool) {
+	f := strings.SplitN(s, " ", 7)
+	if len(f) != 7 || len(f[2]) != 1 {
+		return Entry{}, false
+	}
+	client, attempt, ok := strings.Cut(f[0], "#")
+	weight, err1 := strconv.ParseInt(f[3], 10, 64)
+	lease, err2 := strconv.ParseInt(f[4], 10, 64)
+	first, err3 := strconv.ParseInt(f[5], 10, 64)
+	if !ok || err1 != nil || err2 != nil || err3 != nil {
+		return Entry{}, false
+	}
+	return Entry{
+		Client: client, Attempt: attempt, Kind: Kind(f[1]), Mode: Mode(f[2][0]), Weight: weight,
+		Lease: time.Duration(lease) * time.Millisecond, First: time.Duration(first) * time.Millisecond, Name: f[6],
+	}, true
+}
+
+// ParseHolder reads the value of a lock, or of a member of its shared holds. It never fails: what is
+// not ours is foreign.
+func ParseHolder(value string) Holder {
+	f := strings.SplitN(value, " ", 4)
+	if len(f) >= 3 && f[0] == "vs1" {
+		if f[1] == "shared" {
+			return Holder{Shared: true, Entry: Entry{Kind: Kind(f[2])}, Value: value}
+		}
+		number, err1 := strconv.ParseInt(f[1], 10, 64)
+		since, err2 := strconv.ParseInt(f[2], 10, 64)
+		if err1 == nil && err2 == nil && len(f) == 4 {
+			if e, ok := ParseEntry(f[3]); ok {
+				return Holder{Entry: e, Number: number, Since: since, Value: value}
+			}
+		}
+	}
+	return Holder{Foreign: true, Value: value}
+}

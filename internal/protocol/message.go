@@ -1,0 +1,64 @@
+package protocol
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ChannelFor is the channel on which the scripts speak to the Client of that id, where the server is one
+// node with ordinary channels.
+func ChannelFor(client string) string { return "valkeysync:" + client }
+
+// Message is what a script says to a Client, on its channel.
+type Message struct {
+	Verb    Verb
+	Kind    Kind
+	Attempt string
+	Number  int64         // of the hold that is granted
+	Now     int64         // server ms when it was said
+	Lease   time.Duration // of the hold that is granted
+	Foreign bool          // front: the holder is not one of ours
+	Key     string        // the lock key
+}
+
+// Verb is the first word of a message.
+type Verb string
+
+// The verbs.
+const (
+	Grant Verb = "grant" // the attempt holds the lock
+	Front Verb = "front" // the attempt is at the front of the queue
+	Waits Verb = "waits" // somebody waits for the hold of this attempt
+	Lost  Verb = "lost"  // the hold of this attempt was taken by force
+	Echo  Verb = "echo"  // an answer to a request for one
+)
+
+var errMessage = errors.New("not a message of this protocol")
+
+// ParseMessage reads a message. Anybody who may publish can write one: nothing in it is trusted but an
+// attempt's name that nobody else could know.
+func ParseMessage(s string) (Message, error) {
+	f := strings.SplitN(s, " ", 7)
+	if len(f) != 7 {
+		return Message{}, errMessage
+	}
+	number, err1 := strconv.ParseInt(f[3], 10, 64)
+	now, err2 := strconv.ParseInt(f[4], 10, 64)
+	ms, err3 := strconv.ParseInt(f[5], 10, 32)
+	if err1 != nil || err2 != nil || err3 != nil || number < 0 || now < 0 || ms < 0 {
+		return Message{}, errMessage
+	}
+	m := Message{Verb: Verb(f[0]), Kind: Kind(f[1]), Attempt: f[2], Number: number, Now: now, Key: f[6]}
+	switch m.Verb {
+	case Grant:
+		m.Lease = time.Duration(ms) * time.Millisecond
+	case Front:
+		m.Foreign = ms == 1
+	case Waits, Lost, Echo:
+	default:
+		return Message{}, errMessage
+	}
+	return m, nil
+}

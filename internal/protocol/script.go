@@ -1,0 +1,76 @@
+// Package protocol is what valkeysync says to the server: keys, scripts, messages. It knows nothing of
+// goroutines, and every state it speaks of lives on the server.
+//
+// docs/protocol.md has the reasons.
+package protocol
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+
+	"github.com/valkey-io/valkey-go"
+)
+
+//go:embed scripts/*.lua
+var files embed.FS
+
+// script is one of scripts/*.lua with what stands before it. args names its arguments, in order, as its
+// header does.
+type script struct {
+	name string
+	libs []string
+	args []string
+	lua  *valkey.Lua
+}
+
+func newScript(name string, libs []string, args ...string) *script {
+	s := &script{name: name, libs: libs, args: append([]string{"tag"}, args...)}
+	s.lua = valkey.NewLuaScript(s.source())
+	return s
+}
+
+func (s *script) source() string {
+	var source []byte
+	for _, name := range append(append([]string{}, s.libs...), s.name) {
+		b, err := files.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err) // the file is part of the program
+		}
+		source = append(source, b...)
+	}
+	return string(source)
+}
+
+var (
+	alone    = []string{"prelude"}
+	granting = []string{"prelude", "grant"}
+
+	acquireScript = newScript("acquire", granting, "entry", "how", "latest")
+	releaseScript = newScript("release", granting, "hold", "entry", "latest")
+	leaveScript   = newScript("leave", granting, "ref", "entry", "kind")
+	checkScript   = newScript("check", granting, "entry", "echo")
+	renewScript   = newScript("renew", alone, "hold", "lease", "echo")
+	statusScript  = newScript("status", alone, "most")
+	forceScript   = newScript("force", granting)
+
+	scripts = []*script{acquireScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, forceScript}
+)
+
+// run sends the script and reads its reply as an array. Errors keep the server's own in their chain.
+func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, args ...string) ([]valkey.ValkeyMessage, error) {
+	if len(args)+1 != len(s.args) {
+		panic(fmt.Sprintf("valkeysync: script %s takes %v, got %d arguments", s.name, s.args, len(args)+1))
+	}
+	reply, err := s.lua.Exec(ctx, c, k.list[:], append([]string{tag}, args...)).ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", s.name, k.Lock, err)
+	}
+	if len(reply) < 2 {
+		return nil, fmt.Errorf("%s %q: %w", s.name, k.Lock, errReply)
+	}
+	return reply, nil
+}
+
+var errReply = errors.New("the reply is not one of this protocol; is another version of valkeysync in use on this server?")

@@ -1,0 +1,175 @@
+-- grant: stands behind the prelude in every script that can change who holds.
+
+-- Numbers rise whatever was lost: the clock has moved on. The key may lapse, for the same reason.
+local fence_ttl = 3600000
+
+local function number()
+  local last = tonumber(call('GET', fence) or 0) or 0
+  local n = math.max(last + 1, clock[1] * 1000000 + clock[2])
+  call('SET', fence, int(n), 'PX', fence_ttl)
+  return n
+end
+
+-- The queue outlives the pauses between the checks of its front, and no more.
+local function keep_queue(lease)
+  local ttl = 3 * lease + 600000
+  if call('PTTL', queue) < ttl / 2 then
+    call('PEXPIRE', queue, int(ttl))
+  end
+end
+
+local function members()
+  return call('ZRANGE', shared, 0, -1)
+end
+
+local function used()
+  local sum = 0
+  for _, value in ipairs(members()) do
+    sum = sum + tonumber(string.match(value, '^vs1 %d+ %d+ %S+ %S+ %S (%d+) '))
+  end
+  return sum
+end
+
+-- Whether e could hold now, the queue left aside.
+local function fits(e)
+  if e.mode == 'x' then
+    return not held and (e.kind == 'm' or call('ZCARD', shared) == 0)
+  end
+  if held and held ~= marker(e.kind) then
+    return false
+  end
+  return e.mode == 'r' or used() + e.weight <= tonumber(string.sub(e.kind, 2))
+end
+
+-- Writes the hold of e and returns its number.
+local function hold(e, ms)
+  local n = number()
+  local value = 'vs1 ' .. int(n) .. ' ' .. int(now) .. ' ' .. e.raw
+  if e.mode == 'x' then
+    call('SET', lock, value, 'PX', ms)
+    held = value
+    freed = false
+  else
+    call('ZADD', shared, int(now + ms), value)
+    mark(e.kind)
+  end
+  return n
+end
+
+-- Where listeners may not be counted (ACL), everybody counts as alive: a dead one costs its first lease.
+local function alive(e)
+  local n = redis.pcall('PUBSUB', ARGV[1] == '' and 'NUMSUB' or 'SHARDNUMSUB', channel(e.ref))
+  return n.err ~= nil or n[2] > 0
+end
+
+-- Takes e out of the queue and gives it the lock, unless it is dead. The caller of the script is alive
+-- by definition and is told by the reply, with the full lease; others get a message, after the write,
+-- and the short first lease: a half-open connection counts as alive too.
+local function serve(e, caller)
+  call('ZREM', queue, e.raw)
+  if e.ref == caller then
+    hold(e, e.lease)
+  elseif alive(e) then
+    tell('grant', e, hold(e, e.first), e.first)
+  end
+end
+
+local function head()
+  return call('ZRANGE', queue, 0, 0)[1]
+end
+
+-- Serves the queue as far as it can have the lock, and ends every script that may have freed it.
+-- moved: the front of the queue has changed already. readers: a writer left, so all readers that wait
+-- go in together, as with sync.RWMutex.
+local function grant(caller, moved, readers)
+  if readers then
+    for _, entry in ipairs(call('ZRANGE', queue, 0, -1)) do
+      local e = parse(entry)
+      if e.mode == 'r' and fits(e) then
+        serve(e, caller)
+        moved = true
+      end
+    end
+  end
+  local first = head()
+  while first do
+    local e = parse(first)
+    if not fits(e) then
+      break
+    end
+    serve(e, caller)
+    moved = true
+    first = head()
+  end
+  if freed then
+    call('DEL', lock)
+    freed = false
+  end
+  if first and moved then
+    local e = parse(first)
+    if e.ref ~= caller then
+      local foreign = held and string.sub(held, 1, 4) ~= 'vs1 '
+      tell('front', e, 0, foreign and '1' or '0')
+    end
+  end
+end
+
+-- Whoever holds learns that someone waits.
+local function tell_holder(ref)
+  local entry = entry_of(held)
+  if entry then
+    local e = parse(entry)
+    if e.ref ~= ref then
+      tell('waits', e, 0, '0')
+    end
+  elseif held and string.sub(held, 1, 11) == 'vs1 shared ' then
+    for _, value in ipairs(members()) do
+      tell('waits', parse(entry_of(value)), 0, '0')
+    end
+  end
+end
+
+-- The hold of an attempt, and its end; nil where there is none.
+local function find_hold(ref, mode)
+  if mode == 'x' then
+    local entry = entry_of(held)
+    if entry and parse(entry).ref == ref then
+      return held, call('PTTL', lock)
+    end
+    return nil
+  end
+  local all = call('ZRANGE', shared, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    if parse(entry_of(all[i])).ref == ref then
+      return all[i], all[i + 1] - now
+    end
+  end
+  return nil
+end
+
+-- How long the lock stays taken: -1 without end.
+local function remaining()
+  local left = call('PTTL', lock)
+  if left == -2 then
+    local last = call('ZRANGE', shared, -1, -1, 'WITHSCORES')
+    return last[2] and last[2] - now or 0
+  end
+  return left
+end
+
+-- The reply of every script that speaks of an attempt:
+-- { 'held', now, number, since, remaining ms, 0, waiting }
+-- { 'queued', now, 0, 0, remaining ms of the holder, place, waiting, holder }
+-- { 'gone', now }
+local function state(e)
+  local value, left = find_hold(e.ref, e.mode)
+  if value then
+    local n, since = string.match(value, '^vs1 (%d+) (%d+) ')
+    return { 'held', now, tonumber(n), tonumber(since), left, 0, call('ZCARD', queue) }
+  end
+  local rank = call('ZRANK', queue, e.raw)
+  if rank then
+    return { 'queued', now, 0, 0, remaining(), rank + 1, call('ZCARD', queue), holder() }
+  end
+  return { 'gone', now }
+end

@@ -1,0 +1,40 @@
+-- leave: nothing of an attempt remains: its place goes, and the hold where it was granted already.
+-- Repeatable.
+--
+-- ARGV[2] ref    the attempt
+-- ARGV[3] entry  its entry, or '' where only the name is known (the queue is searched)
+-- ARGV[4] kind   of the primitive
+--
+-- { 'left', now }
+lapse(ARGV[4])
+local first = head()
+local moved = false
+local function drop(entry)
+  moved = call('ZREM', queue, entry) == 1 and entry == first or moved
+end
+if ARGV[3] ~= '' then
+  drop(ARGV[3])
+else
+  for _, entry in ipairs(call('ZRANGE', queue, 0, -1)) do
+    if parse(entry).ref == ARGV[2] then
+      drop(entry)
+    end
+  end
+end
+local writer = false
+local value = find_hold(ARGV[2], 'x')
+if value then
+  writer = ARGV[4] == 'w'
+  held = false
+  freed = true
+elseif ARGV[4] ~= 'm' then
+  value = find_hold(ARGV[2], 'r')
+  if value then
+    call('ZREM', shared, value)
+    if not held or held == marker(ARGV[4]) then
+      mark(ARGV[4])
+    end
+  end
+end
+grant('', moved, writer)
+return { 'left', now }

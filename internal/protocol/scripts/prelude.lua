@@ -1,0 +1,84 @@
+-- prelude: stands before every script. Keys, the server's time, names and messages.
+--
+-- KEYS[1] lock    string: the exclusive holder, or the marker of shared holds
+-- KEYS[2] shared  sorted set: one member a shared hold, score = end of its lease (ms)
+-- KEYS[3] queue   sorted set: one entry a waiting attempt, score = place
+-- KEYS[4] fence   string: the last number given out
+-- ARGV[1] tag     hash tag of shard channels ('{orders}'); '' where ordinary channels are used
+--
+-- entry:  <ref> <kind> <mode> <weight> <lease ms> <first lease ms> <name>
+-- ref:    <client id>#<attempt>
+-- hold:   vs1 <number> <since ms> <entry>      the lock's value, or a member of shared
+-- marker: vs1 shared <kind>                    the lock's value while shared holds live
+-- kind:   m mutex, w rwmutex, s<size> semaphore; mode: x exclusive, r reader, p permit
+local lock, shared, queue, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local call = redis.call
+local clock = call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local held = call('GET', lock) -- false: free
+local freed = false            -- the lock was given up by this script and its key still stands
+
+-- Lua would write a large number as 1.7e+15.
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+local function parse(entry)
+  local ref, kind, mode, weight, lease, first = string.match(entry, '^(%S+) (%S+) (%S) (%d+) (%d+) (%d+) ')
+  return { raw = entry, ref = ref, kind = kind, mode = mode, weight = tonumber(weight), lease = lease, first = first }
+end
+
+-- The entry inside a hold; nil for a marker, a foreign value, nothing.
+local function entry_of(value)
+  return value and string.match(value, '^vs1 %d+ %d+ (%S+ %S+ %S %d+ %d+ %d+ .*)$')
+end
+
+local function marker(kind)
+  return 'vs1 shared ' .. kind
+end
+
+local function channel(ref)
+  local id = string.match(ref, '^([^#]*)#')
+  if ARGV[1] == '' then
+    return 'valkeysync:' .. id
+  end
+  return 'valkeysync:' .. ARGV[1] .. ':' .. id
+end
+
+-- Message: <verb> <kind> <attempt> <number> <server ms> <ms> <lock key>. A message that may not be
+-- sent (ACL) must not stop a script half-way: timers and checks make up for it.
+local function tell(verb, e, number, ms)
+  local attempt = string.match(e.ref, '#(.*)$')
+  local text = table.concat({ verb, e.kind, attempt, int(number), int(now), ms, lock }, ' ')
+  redis.pcall(ARGV[1] == '' and 'PUBLISH' or 'SPUBLISH', channel(e.ref), text)
+end
+
+-- The marker stands as long as the longest shared lease, and is set anew with every change of them.
+local function mark(kind)
+  local last = call('ZRANGE', shared, -1, -1, 'WITHSCORES')
+  if last[2] then
+    local left = int(math.max(last[2] - now, 1))
+    held = marker(kind)
+    freed = false
+    call('SET', lock, held, 'PX', left)
+    call('PEXPIRE', shared, left)
+  elseif held == marker(kind) then
+    held = false
+    freed = true
+  end
+end
+
+-- Shared holds whose lease has ended go first in every script.
+local function lapse(kind)
+  if kind == 'm' then
+    return
+  end
+  if call('ZREMRANGEBYSCORE', shared, '-inf', '(' .. int(now)) > 0 and (not held or held == marker(kind)) then
+    mark(kind)
+  end
+end
+
+-- A foreign value may be of any size; who reads a reply needs its beginning.
+local function holder()
+  return string.sub(held or '', 1, 512)
+end

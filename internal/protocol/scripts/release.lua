@@ -1,0 +1,58 @@
+-- release: gives a hold back, and the lock to whoever is next. With a second entry the same Client is
+-- put behind the others, under a new attempt, in the same call.
+-- Repeatable: says what became of the second attempt.
+--
+-- ARGV[2] hold    the hold as it was granted
+-- ARGV[3] entry   the new attempt, or ''
+-- ARGV[4] latest  server time (ms) after which the new attempt is not queued; 0 for none
+--
+-- { 'released', now }  given back; nothing queued
+-- { 'lost', now, 0, 0, 0, 0, 0, holder }  was not ours any more
+-- held, queued, gone: what became of the new attempt, as in grant.lua
+local mine = parse(entry_of(ARGV[2]))
+local again = ARGV[3] ~= '' and parse(ARGV[3])
+local caller = again and again.ref or ''
+local latest = tonumber(ARGV[4])
+local waiting = call('ZCARD', queue) -- reads first: a queue of another type stops the script here
+lapse(mine.kind)
+
+local owned
+if mine.mode == 'x' then
+  owned = held == ARGV[2]
+  if owned then
+    held = false
+    freed = true
+  end
+else
+  owned = call('ZREM', shared, ARGV[2]) == 1
+  if owned and (not held or held == marker(mine.kind)) then
+    mark(mine.kind)
+  end
+end
+
+if not owned then
+  grant(caller, false, false)
+  if again then
+    local reply = state(again)
+    if reply[1] ~= 'gone' then
+      return reply
+    end
+  end
+  return { 'lost', now, 0, 0, 0, 0, 0, holder() }
+end
+
+if not again or latest > 0 and now > latest then
+  grant('', false, mine.kind == 'w' and mine.mode == 'x')
+  return { 'released', now }
+end
+if waiting == 0 and fits(again) then
+  -- Nobody else waits: the caller has it again.
+  call('ZREM', queue, again.raw) -- a first write that frees may be followed by others when memory is out
+  local n = hold(again, again.lease)
+  return { 'held', now, n, now, tonumber(again.lease), 0, 0 }
+end
+call('ZREM', queue, again.raw)
+call('ZADD', queue, int(number()), again.raw)
+keep_queue(again.lease)
+grant(caller, false, mine.kind == 'w' and mine.mode == 'x')
+return state(again)

@@ -1,0 +1,14 @@
+-- status: how a lock stands, for people. Writes nothing. Stands behind the prelude alone.
+--
+-- ARGV[2] most  how many waiting entries to list
+--
+-- { now, lock value or '', its PTTL, last number, { hold, end ms, … }, { entry, place, … }, waiting }
+return {
+  now,
+  holder(),
+  call('PTTL', lock),
+  call('GET', fence) or '0',
+  call('ZRANGEBYSCORE', shared, int(now), '+inf', 'WITHSCORES'),
+  call('ZRANGE', queue, 0, ARGV[2] - 1, 'WITHSCORES'),
+  call('ZCARD', queue),
+}

@@ -1,0 +1,276 @@
+package valkeysync
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+var _ sync.Locker = (*Mutex)(nil)
+
+// Mutex is a mutual exclusion lock over processes, with the methods of [sync.Mutex]: at most one
+// acquisition of a key is held at a time, over all Clients of all processes. Like sync.Mutex it is safe
+// for use by many goroutines, it is not tied to a goroutine (one may lock and another unlock), and it is
+// not re-entrant. Make it with [Client.Mutex].
+//
+// Order. Processes get the lock in the order in which they began to wait; so do the goroutines of one
+// process. A process with many waiting goroutines has one place in the queue and takes it again, behind
+// the others, for each of them.
+//
+// Lease. A hold lasts for a lease on the server and is renewed, in the background, for as long as it is
+// held. It is lost when no renewal is confirmed until the lease ends (the process was stopped, the network
+// or the server was away), when somebody deletes or takes the key, or when the Client is closed. A lost
+// lease ends the context that the acquisition gave, before the server can give the lock to another; what
+// is done with that context, or checked with [Lease.Valid], is safe. Lock gives no context: who uses Lock
+// should give a [WithOnLost], and keep what must not happen twice behind the fencing token.
+//
+// Handles. Every Mutex for one key is the same lock, but only the Mutex that locked can unlock.
+type Mutex struct {
+	handle
+}
+
+// Mutex returns a mutex for the key. It costs nothing until it is used and needs no clean-up. A key that
+// is empty or blank, or contains '}' without a hash tag, and an option that cannot be used, are errors
+// from the first use: ErrInvalidKey, ErrInvalidOption.
+func (c *Client) Mutex(key string, opts ...Option) *Mutex {
+	return &Mutex{newHandle(c, protocol.MutexKind, key, opts)}
+}
+
+// Lock locks m. If the lock is in use, it blocks until it is available, however long that takes: what may
+// pass (the network, a server that starts, a failover, a server out of memory) is waited out, with a
+// warning to the logger.
+//
+// It panics, with an error, where waiting is no use: ErrClosed, ErrInvalidKey, ErrInvalidOption,
+// ErrMismatch, and the server's NOAUTH, WRONGPASS, NOPERM and WRONGTYPE. Use LockContext for an error
+// instead.
+func (m *Mutex) Lock() { m.mustLock(protocol.Exclusive) }
+
+// TryLock tries to lock m and reports whether it succeeded. It asks the server once and does not wait for
+// the lock; a server that does not answer is waited for, for 2 s at most, logged, and reported as false.
+// It panics where Lock does.
+func (m *Mutex) TryLock() bool { return m.tryLock(protocol.Exclusive) }
+
+// Unlock unlocks m. It panics if m is not locked, as sync.Mutex does.
+//
+// It blocks until the server has answered, for 2 s at most; then it goes on in the background. Nothing is
+// renewed any more from the moment it is called, so at the worst the lock lapses with its lease. Whether
+// the lease had been lost is not told here but to the logger and to OnLost.
+//
+// After a lost lease the Mutex may be locked again at once. While an earlier, lost acquisition has not
+// been unlocked, Unlock counts for that one, so that a late Unlock never opens the lock of the next holder
+// of the same Mutex. UnlockContext, with the context that the lock gave, says exactly which is meant.
+func (m *Mutex) Unlock() { m.mustUnlock("unlock of unlocked mutex") }
+
+// LockContext locks m, and blocks until it has the lock or ctx ends. The context it returns ends, with a
+// *LostError as its cause, when the lease is lost, and when m is unlocked or ctx ends; [FromContext] finds
+// the [Lease] in it.
+//
+// What may pass is waited out as in Lock. Errors: a *WaitError around ctx's error, which says who has the
+// lock and for how long; ErrClosed, ErrInvalidKey, ErrInvalidOption, ErrMismatch; ErrDeadlock if ctx
+// already carries this lock; the server's own (NOPERM, WRONGTYPE, OOM …). After an error nothing is held,
+// and what the server may have of it is taken back in the background.
+func (m *Mutex) LockContext(ctx context.Context) (context.Context, error) {
+	return m.lockContext(ctx, protocol.Exclusive, false)
+}
+
+// TryLockContext is LockContext without the wait: if the lock is in use, or others wait for it, the error
+// is a *WaitError that is ErrLocked and says who has it. It asks the server once; if there is no answer it
+// tries again, for 2 s at most or until ctx ends.
+func (m *Mutex) TryLockContext(ctx context.Context) (context.Context, error) {
+	return m.lockContext(ctx, protocol.Exclusive, true)
+}
+
+// UnlockContext unlocks m; where ctx comes from this Mutex's lock, that acquisition and no other. It
+// works with a ctx that has ended: then it blocks as Unlock does, otherwise until ctx ends.
+//
+// Errors: ErrNotLocked if m is not locked; a *LostError (ErrLeaseLost) if the lease was lost before, in
+// which case nothing is left to unlock; ctx's error, or the last one of the server or the network, if the
+// server has not confirmed it in time: then it goes on in the background, nothing is renewed any more, and
+// UnlockContext may be called again to wait for it.
+func (m *Mutex) UnlockContext(ctx context.Context) error { return m.unlockContext(ctx) }
+
+// Do runs fn while holding m, with the context that LockContext gives, and unlocks m when fn returns or
+// panics. fn is not called without the lock. The error is LockContext's, or fn's, joined with a
+// *LostError if the lease was lost before the end.
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	return m.do(ctx, protocol.Exclusive, fn)
+}
+
+// handle is what the primitives' faces share: the acquisitions that one Mutex (or one side of an RWMutex)
+// has given out and not yet got back.
+type handle struct {
+	c    *Client
+	kind protocol.Kind
+	keys protocol.Keys
+	opts options
+	err  error // the key or an option cannot be used
+
+	mu   *sync.Mutex
+	out  []*Lease // living or unlocking
+	lost []*Lease // lost, and their unlock has not come yet
+}
+
+func newHandle(c *Client, kind protocol.Kind, key string, opts []Option) handle {
+	h := handle{c: c, kind: kind, opts: c.opts, mu: new(sync.Mutex)}
+	keys, err := protocol.KeysFor(c.opts.client.prefix, key)
+	h.keys = keys
+	h.err = errors.Join(err, h.opts.apply(opts))
+	return h
+}
+
+func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
+	if h.err != nil {
+		return nil, h.err
+	}
+	if ctx.Err() != nil {
+		return nil, &WaitError{Key: h.keys.Lock, Err: contextEnd(ctx)}
+	}
+	w.opts = &h.opts
+	g, err := h.c.enter(h.kind, &h.keys)
+	if err != nil {
+		return nil, err
+	}
+	defer h.c.leave(g)
+	if w.mode != protocol.Permit && carries(ctx, func(l *Lease) bool {
+		return l.gate == g && (w.mode == protocol.Exclusive || l.hold.entry.Mode == protocol.Exclusive)
+	}) {
+		return nil, ErrDeadlock
+	}
+	l, err := g.acquire(ctx, w)
+	if err == nil {
+		h.mu.Lock()
+		h.sort()
+		h.out = append(h.out, l)
+		h.mu.Unlock()
+	}
+	return l, err
+}
+
+// sort puts the acquisitions whose lease was lost aside.
+func (h *handle) sort() {
+	keep := h.out[:0]
+	for _, l := range h.out {
+		if l.isLost() {
+			h.lost = append(h.lost, l)
+		} else {
+			keep = append(keep, l)
+		}
+	}
+	clear(h.out[len(keep):])
+	h.out = keep
+}
+
+// take chooses the acquisition that an unlock is for: the one that ctx carries, else one that was lost,
+// else the oldest.
+func (h *handle) take(ctx context.Context) *Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sort()
+	if l, ok := FromContext(ctx); ok {
+		for _, list := range [][]*Lease{h.lost, h.out} {
+			for _, other := range list {
+				if other == l {
+					return l
+				}
+			}
+		}
+		if l.gate.kind == h.kind && l.gate.keys.Lock == h.keys.Lock && l.gate.c == h.c {
+			return nil // given back already
+		}
+	}
+	if len(h.lost) > 0 {
+		return h.lost[0]
+	}
+	if len(h.out) > 0 {
+		return h.out[0]
+	}
+	return nil
+}
+
+func (h *handle) forget(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.out = remove(h.out, l)
+	h.lost = remove(h.lost, l)
+}
+
+func remove(list []*Lease, l *Lease) []*Lease {
+	for i, other := range list {
+		if other == l {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+func (h *handle) mustLock(mode protocol.Mode) {
+	if _, err := h.acquire(context.Background(), want{mode: mode, weight: 1, patient: true}); err != nil {
+		panic(err)
+	}
+}
+
+func (h *handle) tryLock(mode protocol.Mode) bool {
+	_, err := h.acquire(context.Background(), want{mode: mode, weight: 1, try: true})
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, ErrLocked):
+	case judge(err) == fatal:
+		panic(err)
+	default:
+		h.c.opts.client.logger.Warn("valkeysync: TryLock failed", "key", h.keys.Lock, "error", err)
+	}
+	return false
+}
+
+func (h *handle) lockContext(ctx context.Context, mode protocol.Mode, try bool) (context.Context, error) {
+	l, err := h.acquire(ctx, want{mode: mode, weight: 1, try: try})
+	if err != nil {
+		return nil, err
+	}
+	return l.context(ctx), nil
+}
+
+func (h *handle) unlockContext(ctx context.Context) error {
+	if h.err != nil {
+		return h.err
+	}
+	l := h.take(ctx)
+	if l == nil {
+		return ErrNotLocked
+	}
+	over, err := l.gate.end(ctx, l)
+	if over {
+		h.forget(l)
+	}
+	return err
+}
+
+func (h *handle) mustUnlock(misuse string) {
+	switch err := h.unlockContext(context.Background()); {
+	case err == nil:
+	case err == ErrNotLocked || h.err != nil:
+		panic("valkeysync: " + misuse)
+	default:
+		h.c.opts.client.logger.Warn("valkeysync: unlock", "key", h.keys.Lock, "error", err)
+	}
+}
+
+func (h *handle) do(ctx context.Context, mode protocol.Mode, fn func(ctx context.Context) error) (err error) {
+	held, err := h.lockContext(ctx, mode, false)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		switch end := h.unlockContext(context.WithoutCancel(held)); {
+		case end == nil:
+		case errors.Is(end, ErrLeaseLost):
+			err = errors.Join(err, end)
+		default:
+			h.c.opts.client.logger.Warn("valkeysync: unlock", "key", h.keys.Lock, "error", end)
+		}
+	}()
+	return fn(held)
+}

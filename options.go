@@ -1,0 +1,161 @@
+package valkeysync
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Option sets one thing of a Client or of one primitive. An option given to New is the default of every
+// primitive made from that Client. A value that cannot be used is an error: from New, or where the
+// option was given to a primitive from that primitive's first use.
+type Option func(*options)
+
+// options are what one primitive goes by.
+type options struct {
+	lease   time.Duration
+	maxHold time.Duration
+	onLost  func(key string, err error)
+
+	client clientOptions
+	made   bool // New is done: the Client's own options come too late
+	errs   []string
+}
+
+// clientOptions belong to the Client as a whole.
+type clientOptions struct {
+	prefix    string
+	name      string
+	logger    *slog.Logger
+	configure bool
+}
+
+const (
+	minLease     = 100 * time.Millisecond
+	maxLease     = 30 * 24 * time.Hour
+	defaultLease = 10 * time.Second
+	maxName      = 128
+)
+
+func defaultOptions() options {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	return options{
+		lease: defaultLease,
+		client: clientOptions{
+			name:   fmt.Sprintf("%s/%s[%d]", host, filepath.Base(os.Args[0]), os.Getpid()),
+			logger: slog.Default(),
+		},
+	}
+}
+
+func (o *options) refuse(format string, args ...any) {
+	o.errs = append(o.errs, fmt.Sprintf(format, args...))
+}
+
+func (o *options) ofClient(name string) bool {
+	if o.made {
+		o.refuse("%s is an option of the whole Client: give it to New", name)
+	}
+	return !o.made
+}
+
+func (o *options) apply(opts []Option) error {
+	for _, opt := range opts {
+		opt(o)
+	}
+	if len(o.errs) > 0 {
+		return fmt.Errorf("%w: %s", ErrInvalidOption, strings.Join(o.errs, "; "))
+	}
+	return nil
+}
+
+// WithPrefix puts prefix before every key. Default: none. For New only.
+func WithPrefix(prefix string) Option {
+	return func(o *options) {
+		if o.ofClient("WithPrefix") {
+			o.client.prefix = prefix
+		}
+	}
+}
+
+// WithName is how this Client is shown to people, in Status and in errors of those who wait. Default:
+// host/program[pid]. At most 128 bytes, printable. For New only.
+func WithName(name string) Option {
+	return func(o *options) {
+		if !o.ofClient("WithName") {
+			return
+		}
+		if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			o.refuse("WithName(%q): give 1 to %d bytes of printable text", name, maxName)
+			return
+		}
+		o.client.name = name
+	}
+}
+
+// WithLogger takes what nobody can be told by an error: retries of Lock, late unlocks, lost connections.
+// Default: slog.Default(). For New only.
+func WithLogger(l *slog.Logger) Option {
+	return func(o *options) {
+		if !o.ofClient("WithLogger") {
+			return
+		}
+		if l == nil {
+			o.refuse("WithLogger(nil): leave the option out for slog.Default(), or give slog.New(slog.DiscardHandler)")
+			return
+		}
+		o.client.logger = l
+	}
+}
+
+// WithKeyspaceNotifications lets New set the server's notify-keyspace-events so that waiters are woken by
+// what does not pass through an Unlock of ours (an operator's DEL, a lease that ran out, a holder that uses
+// another library): the flags K, g, x and e are added to what is there. It needs the right to CONFIG SET.
+// Without the option New only finds out whether they are on; see Stats. For New only.
+func WithKeyspaceNotifications() Option {
+	return func(o *options) {
+		if o.ofClient("WithKeyspaceNotifications") {
+			o.client.configure = true
+		}
+	}
+}
+
+// WithLease is how long a hold lasts on the server without being renewed: how long the others wait when a
+// holder hangs or is cut off. It is renewed every third of it for as long as it is held, so it need not be
+// longer than the work. Default 10 s; from 100 ms to 30 days, in whole milliseconds. A lease that is short
+// against pauses of the process or the network is lost more often.
+func WithLease(d time.Duration) Option {
+	return func(o *options) {
+		if d < minLease || d > maxLease {
+			o.refuse("WithLease(%v): give %v to %v (a number alone counts nanoseconds)", d, minLease, maxLease)
+			return
+		}
+		o.lease = d.Truncate(time.Millisecond)
+	}
+}
+
+// WithMaxHold ends a hold that lasts longer than d: from then on it is not renewed, so that the lease is
+// lost (CauseMaxHold) at most one lease later. So a holder that hangs does not hold for ever. Default 0:
+// no limit.
+func WithMaxHold(d time.Duration) Option {
+	return func(o *options) {
+		if d < 0 {
+			o.refuse("WithMaxHold(%v): give a positive time, or 0 for no limit", d)
+			return
+		}
+		o.maxHold = d
+	}
+}
+
+// WithOnLost is called, on a goroutine of its own, for every acquisition whose lease is lost, after its
+// context was cancelled. err is a *LostError. Close waits for it.
+func WithOnLost(f func(key string, err error)) Option {
+	return func(o *options) { o.onLost = f }
+}

@@ -1,0 +1,133 @@
+package valkeysync
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// What New finds out about a server. Nothing of it needs CONFIG, INFO or ROLE: where they are forbidden
+// the answer is taken to be the harmless one.
+
+const probeAttempt = "probe"
+
+// listen checks that a script runs and that its message arrives, and finds out whether keyspace
+// notifications do: it writes and deletes a key of its own, and then has a script send an echo. Messages
+// of one server arrive in order, so when the echo is there, the event either is or never will be.
+func (c *Client) listen(ctx context.Context) error {
+	keys, err := protocol.KeysFor(c.opts.client.prefix, "valkeysync:probe:"+c.id)
+	if err != nil {
+		return err
+	}
+	entry := protocol.Entry{
+		Client: c.id, Attempt: probeAttempt, Kind: protocol.MutexKind, Mode: protocol.Exclusive, Weight: 1,
+		Lease: minLease, First: minLease, Name: c.opts.client.name,
+	}
+	events := make(chan struct{}, 4)
+	w := c.hub.watch(c.keyspace(keys.Lock), func(string) {
+		select {
+		case events <- struct{}{}:
+		default:
+		}
+	})
+	defer w.stop()
+	select {
+	case <-w.confirmed():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b := c.server.Client.B
+	if err := c.server.Client.Do(ctx, b().Set().Key(keys.Lock).Value("probe").Px(time.Second).Build()).Error(); err != nil {
+		return fmt.Errorf("write %q: %w", keys.Lock, err)
+	}
+	if err := c.server.Client.Do(ctx, b().Del().Key(keys.Lock).Build()).Error(); err != nil {
+		return fmt.Errorf("delete %q: %w", keys.Lock, err)
+	}
+	select {
+	case <-c.probed: // of a probe that was given up
+	default:
+	}
+	r, err := c.server.Check(ctx, &keys, entry, true)
+	if err != nil {
+		return err
+	}
+	c.heard(r.Now)
+	select {
+	case <-c.probed:
+	case <-ctx.Done():
+		return fmt.Errorf("a script's message on the channel %s did not arrive: %w", protocol.ChannelFor(c.id), ctx.Err())
+	}
+	c.stats.notifications.Store(len(events) > 0)
+	return nil
+}
+
+// database is the number of the database that the client has selected, as far as it may be asked.
+func (c *Client) database(ctx context.Context) int {
+	info, err := c.server.Client.Do(ctx, c.server.Client.B().ClientInfo().Build()).ToString()
+	if err != nil {
+		return 0
+	}
+	for _, field := range strings.Fields(info) {
+		if v, ok := strings.CutPrefix(field, "db="); ok {
+			n, _ := strconv.Atoi(v)
+			return n
+		}
+	}
+	return 0
+}
+
+// configure adds the flags that waking needs to the server's notify-keyspace-events.
+func (c *Client) configure(ctx context.Context) error {
+	const name = "notify-keyspace-events"
+	b := c.server.Client.B
+	is, err := c.server.Client.Do(ctx, b().ConfigGet().Parameter(name).Build()).AsStrMap()
+	if err != nil {
+		return fmt.Errorf("WithKeyspaceNotifications: read %s: %w; set it to include Kgxe by hand and leave the option out", name, err)
+	}
+	want := addFlags(is[name])
+	if want == is[name] {
+		return nil
+	}
+	if err := c.server.Client.Do(ctx, b().ConfigSet().ParameterValue().ParameterValue(name, want).Build()).Error(); err != nil {
+		return fmt.Errorf("WithKeyspaceNotifications: set %s to %q: %w; set it by hand and leave the option out", name, want, err)
+	}
+	return nil
+}
+
+// addFlags adds K, g, x and e to notification flags where they are missing. "A" stands for all classes
+// but m and n. Valkey 8.0 does not show n where it shows A, so it might be set: it is then kept.
+func addFlags(is string) string {
+	out := is
+	for _, flag := range "Kgxe" {
+		if !strings.ContainsRune(out, flag) && (flag == 'K' || !strings.Contains(is, "A")) {
+			out += string(flag)
+		}
+	}
+	if out != is && strings.Contains(is, "A") && !strings.Contains(is, "n") {
+		out += "n"
+	}
+	return out
+}
+
+// warn tells of what can break a lock from the outside.
+func (c *Client) warn(ctx context.Context) {
+	log := c.opts.client.logger
+	b := c.server.Client.B
+	if policy, err := c.server.Client.Do(ctx, b().ConfigGet().Parameter("maxmemory-policy", "maxmemory").Build()).AsStrMap(); err == nil {
+		if p := policy["maxmemory-policy"]; p != "" && p != "noeviction" && policy["maxmemory"] != "0" {
+			log.Warn("valkeysync: the server may evict a lock when memory runs out, which would give it to two holders; use maxmemory-policy noeviction", "maxmemory-policy", p)
+		}
+	}
+	if role, err := c.server.Client.Do(ctx, b().Role().Build()).ToArray(); err == nil && len(role) > 0 {
+		if r, _ := role[0].ToString(); r == "slave" || r == "replica" {
+			log.Warn("valkeysync: the server is a replica and cannot hold locks; connect to the primary")
+		}
+	}
+	if !c.stats.notifications.Load() {
+		log.Info("valkeysync: keyspace notifications do not arrive; what is not unlocked by this library is noticed by timers. Set notify-keyspace-events to include Kgxe, or use WithKeyspaceNotifications")
+	}
+}

@@ -1,0 +1,162 @@
+package valkeysync
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// release gives a hold back, and puts this process in the queue again in the same request where another
+// goroutine here waits. It outlives whoever called for it: what could not be given back at once is tried
+// until the lease is over.
+type release struct {
+	h     *hold
+	next  *attempt // nil: nobody here waits
+	dirty bool     // a request was never answered: "not yours" may mean that it was run
+
+	done chan struct{} // closed when err is what became of it
+	err  error
+}
+
+// run blocks until the server has answered; for a request's time limit at most where ctx cannot end or has
+// ended already (a lock must be given back all the same), until ctx ends otherwise. Then the release goes
+// on in the background.
+func (r *release) run(ctx context.Context) (decided bool, err error) {
+	if ctx.Done() != nil && ctx.Err() == nil {
+		r.h.g.c.crew.run(func() { r.repeat(time.Time{}) })
+		return r.wait(ctx)
+	}
+	err = r.repeat(time.Now().Add(requestLimit))
+	if r.decided() {
+		return true, r.err
+	}
+	r.h.g.c.crew.run(func() { r.repeat(time.Time{}) })
+	return false, r.pending(err)
+}
+
+// wait waits for what goes on in the background.
+func (r *release) wait(ctx context.Context) (decided bool, err error) {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), requestLimit)
+		defer cancel()
+	}
+	select {
+	case <-r.done:
+		return true, r.err
+	case <-ctx.Done():
+		return false, r.pending(contextEnd(ctx))
+	}
+}
+
+func (r *release) decided() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *release) pending(err error) error {
+	return fmt.Errorf("valkeysync: unlock %q not confirmed yet; it goes on in the background, and the lease is not renewed any more: %w", r.h.g.keys.Lock, err)
+}
+
+// repeat sends the release until it is decided, or the limit (unless zero).
+func (r *release) repeat(limit time.Time) error {
+	pause := minPause
+	for {
+		decided, err := r.send()
+		if !decided && !limit.IsZero() && time.Now().After(limit) {
+			return err
+		}
+		if decided || !sleep(r.h.g.c.ctx, pause) {
+			r.err = err
+			close(r.done)
+			return err
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// send sends the release once.
+func (r *release) send() (decided bool, err error) {
+	h := r.h
+	g, c := h.g, h.g.c
+	g.mu.Lock()
+	next := r.next
+	if next != nil && next.over {
+		next = nil
+	}
+	var again *protocol.Entry
+	var latest int64
+	sent := time.Now()
+	if next != nil {
+		again, latest = &next.entry, c.latest()
+		sent = next.begin(latest)
+	}
+	g.unlock()
+
+	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+	reply, err := c.server.Release(ctx, g.keys, h.value, again, latest)
+	cancel()
+
+	g.mu.Lock()
+	defer g.unlock()
+	if next != nil {
+		next.end(err)
+	}
+	if err == nil {
+		c.heard(reply.Now)
+		if h.latest >= reply.Now {
+			h.forget() // a request from before the grant may still be run
+		}
+		if next != nil && !next.over {
+			r.goOn(next, sent, reply)
+		}
+		if reply.Outcome == protocol.LostIt && !r.dirty {
+			return true, r.lost(reply)
+		}
+		return true, nil
+	}
+	r.dirty = r.dirty || !isReply(err)
+	if judge(err) == passing && time.Now().Before(h.until) {
+		return false, err
+	}
+	// It lapses with its lease.
+	if next != nil && !next.over {
+		g.later(func() { c.crew.run(next.run) })
+	}
+	return true, err
+}
+
+// goOn deals with what became of the attempt that was queued with the release.
+func (r *release) goOn(next *attempt, sent time.Time, reply protocol.Reply) {
+	g := r.h.g
+	switch reply.Outcome {
+	case protocol.Released: // came too late to queue
+		g.later(func() { g.c.crew.run(next.run) })
+	default: // lost: whether it was queued and dropped is not known; it joins under a new name
+		g.seen = reply
+		if next.take(sent, reply) {
+			g.later(func() { g.c.crew.run(next.wait) })
+		}
+	}
+}
+
+// lost: the server says that the hold was not ours any more.
+func (r *release) lost(reply protocol.Reply) error {
+	h := r.h
+	cause := takenOrDeleted(reply.Holder)
+	if !time.Now().Before(h.until) {
+		cause = CauseExpired
+	}
+	err := &LostError{Key: h.g.keys.Lock, Cause: cause}
+	h.g.c.stats.lose(cause)
+	if f := h.opts.onLost; f != nil {
+		h.g.c.crew.run(func() { f(err.Key, err) })
+	}
+	return err
+}
