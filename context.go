@@ -2,6 +2,7 @@ package valkeysync
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -11,6 +12,9 @@ type Lease struct {
 	gate  *gate
 	hold  *hold
 	token int64
+	held  int64 // weight that is not released yet; guarded by the Semaphore's mutex
+
+	shrinking sync.Mutex // one change of weight at a time
 
 	// Guarded by the gate's mutex.
 	ended   bool
@@ -79,6 +83,13 @@ func (l *Lease) finish() {
 	}
 }
 
+// lapseLocked is lapse for who has the gate's mutex.
+func (l *Lease) lapseLocked() {
+	if !l.hold.over && !l.hold.valid() {
+		l.hold.endLocked()
+	}
+}
+
 func (l *Lease) isLost() bool {
 	l.gate.mu.Lock()
 	defer l.gate.unlock()
@@ -106,13 +117,14 @@ func (l *Lease) context(parent context.Context) context.Context {
 	default:
 		l.cancel = cancel
 	}
-	return &leaseContext{Context: ctx, lease: l}
+	return &leaseContext{Context: ctx, parent: parent, lease: l}
 }
 
 // leaseContext ends when its lease is lost or given back, or its parent ends.
 type leaseContext struct {
 	context.Context
-	lease *Lease
+	parent context.Context // what the lock was given
+	lease  *Lease
 }
 
 type leaseKey struct{}

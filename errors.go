@@ -33,6 +33,8 @@ var (
 	ErrDeadlock = errors.New("valkeysync: deadlock")
 	// ErrTooLarge: more permits than the semaphore has.
 	ErrTooLarge = errors.New("valkeysync: larger than the semaphore")
+	// ErrInvalidWeight: a weight below 1.
+	ErrInvalidWeight = errors.New("valkeysync: invalid weight")
 )
 
 // Cause is why a lease was lost.
@@ -143,7 +145,7 @@ func isReply(err error) bool {
 }
 
 func judge(err error) severity {
-	for _, e := range []error{ErrClosed, ErrInvalidKey, ErrInvalidOption, ErrMismatch, ErrDeadlock, ErrTooLarge} {
+	for _, e := range []error{ErrClosed, ErrInvalidKey, ErrInvalidOption, ErrMismatch, ErrDeadlock, ErrTooLarge, ErrInvalidWeight} {
 		if errors.Is(err, e) {
 			return fatal
 		}

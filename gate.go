@@ -2,6 +2,7 @@ package valkeysync
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -62,7 +63,11 @@ func (g *gate) unlock() {
 func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 	w := &waiter{want: want, ready: make(chan outcome, 1), since: time.Now()}
 	g.mu.Lock()
-	if want.try && g.busyHere(want) {
+	if l := g.join(want); l != nil {
+		g.unlock()
+		return l, nil
+	}
+	if want.try && g.busyHere() {
 		err := g.busy()
 		g.unlock()
 		return nil, err
@@ -135,25 +140,48 @@ func describe(value string) string {
 }
 
 // busyHere: a try need not ask the server.
-func (g *gate) busyHere(w want) bool {
-	return len(g.waiters) > 0 || g.attempt != nil || g.blocked(w)
+func (g *gate) busyHere() bool {
+	return len(g.waiters) > 0 || g.attempt != nil || g.blocked()
 }
 
 func (g *gate) busy() error { return g.waitError(ErrLocked, nil) }
 
-// blocked: what this process holds itself stands in the way, and its release will put us in the queue.
-func (g *gate) blocked(w want) bool {
+// blocked: a lock that this process holds itself stands in the way, and its release will put us in the
+// queue. A writer behind readers of this process queues at once, so that it holds off the others' readers.
+func (g *gate) blocked() bool {
 	for _, h := range g.holds {
-		if h.entry.Mode == protocol.Exclusive || w.mode == protocol.Exclusive {
+		if h.entry.Mode == protocol.Exclusive {
 			return true
 		}
 	}
 	return false
 }
 
+// join lets a reader share the read hold of this process, as long as nobody waits for the lock.
+func (g *gate) join(w want) *Lease {
+	if w.mode != protocol.Reader || len(g.waiters) > 0 || g.attempt != nil {
+		return nil
+	}
+	for _, h := range g.holds {
+		if h.entry.Mode == protocol.Reader && !h.contended && h.valid() {
+			return g.lend(h)
+		}
+	}
+	return nil
+}
+
+// lend gives one more acquisition out of a hold.
+func (g *gate) lend(h *hold) *Lease {
+	l := &Lease{hold: h, token: token(h.number, min(h.handed, 1023)), gate: g, held: h.entry.Weight}
+	h.handed++
+	h.lease = append(h.lease, l)
+	g.c.stats.acquired.Add(1)
+	return l
+}
+
 // start makes the attempt that is due for the first waiter, if one is. Whoever gets it runs it.
 func (g *gate) start() *attempt {
-	if g.attempt != nil || len(g.waiters) == 0 || g.blocked(g.waiters[0].want) {
+	if g.attempt != nil || len(g.waiters) == 0 || g.blocked() {
 		return nil
 	}
 	g.attempt = newAttempt(g, g.waiters[0].want)
@@ -196,15 +224,19 @@ func (g *gate) granted(a *attempt, number, since int64, until time.Time, lease t
 	g.settle()
 }
 
-// admit lets the first waiter in.
+// admit lets the first waiter in, and with a reader all readers that wait here.
 func (g *gate) admit(h *hold) {
-	w := g.waiters[0]
-	g.waiters = g.waiters[1:]
-	h.handed++
-	l := &Lease{hold: h, token: token(h.number, h.handed-1), gate: g}
-	h.lease = append(h.lease, l)
-	g.c.stats.acquired.Add(1)
-	w.ready <- outcome{lease: l}
+	first := g.waiters[0]
+	keep := g.waiters[:0]
+	for _, w := range g.waiters {
+		if w == first || w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && !w.try {
+			w.ready <- outcome{lease: g.lend(h)}
+		} else {
+			keep = append(keep, w)
+		}
+	}
+	clear(g.waiters[len(keep):])
+	g.waiters = keep
 }
 
 // fail tells waiters that they cannot have it: all of them if it is fatal, else those who can take an error.
@@ -226,9 +258,7 @@ func (g *gate) fail(err error, s severity) {
 func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 	g.mu.Lock()
 	h := l.hold
-	if !h.over && !h.valid() {
-		h.endLocked() // its timer is about to say so
-	}
+	l.lapseLocked()
 	switch {
 	case l.lost != nil:
 		err = l.lost
@@ -249,10 +279,90 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 		return true, nil
 	}
 	h.stop()
-	r := &release{h: h, next: g.start(), done: make(chan struct{})}
+	r := &release{h: h, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
 	l.release = r
 	g.unlock()
 	return r.run(ctx)
+}
+
+// shrink has the hold of an acquisition go on with the weight that weight tells.
+func (g *gate) shrink(ctx context.Context, l *Lease, weight func() int64) error {
+	l.shrinking.Lock()
+	defer l.shrinking.Unlock()
+	pause := minPause
+	for {
+		g.mu.Lock()
+		l.lapseLocked()
+		h, lost, over := l.hold, l.lost, l.ended
+		entry := h.entry
+		entry.Weight = weight()
+		g.unlock()
+		switch {
+		case lost != nil:
+			return lost
+		case over || entry.Weight == 0:
+			return nil // the rest was released meanwhile
+		}
+		limited, cancel := context.WithTimeout(g.c.ctx, requestLimit)
+		r, err := g.c.server.Release(limited, g.keys, h.value, &entry, protocol.Shrink, 0)
+		cancel()
+		g.mu.Lock()
+		if err == nil && !h.over {
+			g.c.heard(r.Now)
+			if r.Outcome == protocol.Held {
+				h.entry = entry
+				h.value = entry.Hold(h.number, h.since)
+			} else {
+				h.lose(takenOrDeleted(r.Holder))
+			}
+		}
+		lost = l.lost
+		g.unlock()
+		switch {
+		case lost != nil:
+			return lost
+		case err == nil || judge(err) != passing:
+			return err
+		case ctx.Err() != nil:
+			return contextEnd(ctx)
+		}
+		if !sleep(ctx, pause) {
+			return fmt.Errorf("%w (last: %w)", contextEnd(ctx), err)
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// downgrade gives a writer's hold back and takes a reader's in the same request.
+func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, error) {
+	w := &waiter{want: want, ready: make(chan outcome, 1)}
+	g.mu.Lock()
+	l.lapseLocked()
+	if l.lost != nil || l.ended {
+		defer g.unlock()
+		if l.lost != nil {
+			return nil, l.lost
+		}
+		return nil, ErrNotLocked
+	}
+	h := l.hold
+	l.finish()
+	h.lease = nil
+	h.stop()
+	// While a writer holds, nobody else here has an attempt.
+	g.waiters = slices.Insert(g.waiters, 0, w)
+	r := &release{h: h, next: g.start(), after: protocol.Downgrade, done: make(chan struct{})}
+	l.release = r
+	g.unlock()
+	if !g.c.crew.run(func() { r.repeat(time.Time{}) }) {
+		return nil, ErrClosed
+	}
+	select {
+	case o := <-w.ready:
+		return o.lease, o.err
+	case <-ctx.Done():
+		return nil, g.giveUp(ctx, w)
+	}
 }
 
 // message takes what a script said to an attempt of this gate.

@@ -19,6 +19,7 @@ type hold struct {
 	entry  protocol.Entry
 	value  string // as the server keeps it: the proof of ownership
 	number int64
+	since  int64 // server ms
 	opts   *options
 	began  time.Time
 	latest int64 // until this server time a lost request of its attempt might still be run; 0: none was lost
@@ -51,7 +52,7 @@ func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millis
 func newHold(a *attempt, number, since int64, until time.Time, lease time.Duration) *hold {
 	c := a.g.c
 	h := &hold{
-		g: a.g, entry: a.entry, value: a.entry.Hold(number, since), number: number, opts: a.want.opts,
+		g: a.g, entry: a.entry, value: a.entry.Hold(number, since), number: number, since: since, opts: a.want.opts,
 		began: time.Now(), until: until, stopped: make(chan struct{}),
 	}
 	if a.unsure {
@@ -170,9 +171,12 @@ func (h *hold) renew() {
 	limit := min(requestLimit, max(lease/4, minPause))
 	pause := max(minPause/2, lease/100)
 	for {
+		g.mu.Lock()
+		value := h.value
+		g.unlock()
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(c.ctx, limit)
-		r, err := c.server.Renew(ctx, g.keys, h.value, lease, true)
+		r, err := c.server.Renew(ctx, g.keys, value, lease, true)
 		cancel()
 		if err == nil {
 			c.heard(r.Now)
@@ -273,6 +277,9 @@ func (h *hold) lose(cause Cause) {
 	}
 	h.lease = nil
 	g.later(func() {
+		if cause == CauseClosed {
+			return // asked for
+		}
 		c.opts.client.logger.Warn("valkeysync: lease lost", "key", lost.Key, "cause", string(cause), "error", lost.Err)
 	})
 	h.forget()

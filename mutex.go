@@ -3,6 +3,7 @@ package valkeysync
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
@@ -107,9 +108,10 @@ type handle struct {
 	opts options
 	err  error // the key or an option cannot be used
 
-	mu   *sync.Mutex
-	out  []*Lease // living or unlocking
-	lost []*Lease // lost, and their unlock has not come yet
+	mu      *sync.Mutex
+	out     []*Lease // living
+	lost    []*Lease // lost, and their unlock has not come yet
+	pending []*Lease // unlocked, and the server has not confirmed it in time
 }
 
 func newHandle(c *Client, kind protocol.Kind, key string, opts []Option) handle {
@@ -140,12 +142,17 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 	}
 	l, err := g.acquire(ctx, w)
 	if err == nil {
-		h.mu.Lock()
-		h.sort()
-		h.out = append(h.out, l)
-		h.mu.Unlock()
+		h.keep(l)
 	}
 	return l, err
+}
+
+// keep takes note of an acquisition that has been given out.
+func (h *handle) keep(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sort()
+	h.out = append(h.out, l)
 }
 
 // sort puts the acquisitions whose lease was lost aside.
@@ -162,47 +169,36 @@ func (h *handle) sort() {
 	h.out = keep
 }
 
-// take chooses the acquisition that an unlock is for: the one that ctx carries, else one that was lost,
-// else the oldest.
+// take chooses, and takes out, the acquisition that an unlock is for: the one that ctx carries; else one
+// that was lost, else the oldest; else one whose unlock was called before and is not confirmed.
 func (h *handle) take(ctx context.Context) *Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sort()
-	if l, ok := FromContext(ctx); ok {
-		for _, list := range [][]*Lease{h.lost, h.out} {
-			for _, other := range list {
-				if other == l {
-					return l
-				}
+	lists := []*[]*Lease{&h.lost, &h.out, &h.pending}
+	if l, ok := h.carried(ctx); ok {
+		for _, list := range lists {
+			if i := slices.Index(*list, l); i >= 0 {
+				*list = slices.Delete(*list, i, i+1)
+				return l
 			}
 		}
-		if l.gate.kind == h.kind && l.gate.keys.Lock == h.keys.Lock && l.gate.c == h.c {
-			return nil // given back already
+		return nil // given back already, or another handle's
+	}
+	for _, list := range lists {
+		if len(*list) > 0 {
+			l := (*list)[0]
+			*list = slices.Delete(*list, 0, 1)
+			return l
 		}
-	}
-	if len(h.lost) > 0 {
-		return h.lost[0]
-	}
-	if len(h.out) > 0 {
-		return h.out[0]
 	}
 	return nil
 }
 
-func (h *handle) forget(l *Lease) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.out = remove(h.out, l)
-	h.lost = remove(h.lost, l)
-}
-
-func remove(list []*Lease, l *Lease) []*Lease {
-	for i, other := range list {
-		if other == l {
-			return append(list[:i], list[i+1:]...)
-		}
-	}
-	return list
+// carried is the acquisition of this primitive that ctx carries, if it does: exactly that is meant.
+func (h *handle) carried(ctx context.Context) (*Lease, bool) {
+	l, ok := FromContext(ctx)
+	return l, ok && l.gate.c == h.c && l.gate.kind == h.kind && l.gate.keys.Lock == h.keys.Lock
 }
 
 func (h *handle) mustLock(mode protocol.Mode) {
@@ -213,14 +209,19 @@ func (h *handle) mustLock(mode protocol.Mode) {
 
 func (h *handle) tryLock(mode protocol.Mode) bool {
 	_, err := h.acquire(context.Background(), want{mode: mode, weight: 1, try: true})
+	return h.tried("TryLock", err, ErrLocked)
+}
+
+// tried is the result of a try that has no error to return; no is an ordinary reason for false.
+func (h *handle) tried(name string, err, no error) bool {
 	switch {
 	case err == nil:
 		return true
-	case errors.Is(err, ErrLocked):
+	case errors.Is(err, ErrLocked), errors.Is(err, no):
 	case judge(err) == fatal:
 		panic(err)
 	default:
-		h.c.opts.client.logger.Warn("valkeysync: TryLock failed", "key", h.keys.Lock, "error", err)
+		h.c.opts.client.logger.Warn("valkeysync: "+name+" failed", "key", h.keys.Lock, "error", err)
 	}
 	return false
 }
@@ -241,9 +242,16 @@ func (h *handle) unlockContext(ctx context.Context) error {
 	if l == nil {
 		return ErrNotLocked
 	}
-	over, err := l.gate.end(ctx, l)
-	if over {
-		h.forget(l)
+	return h.end(ctx, l)
+}
+
+// end ends an acquisition. One that is not confirmed in time is kept for another call.
+func (h *handle) end(ctx context.Context, l *Lease) error {
+	decided, err := l.gate.end(ctx, l)
+	if !decided {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.pending = append(h.pending, l)
 	}
 	return err
 }
@@ -258,13 +266,18 @@ func (h *handle) mustUnlock(misuse string) {
 	}
 }
 
-func (h *handle) do(ctx context.Context, mode protocol.Mode, fn func(ctx context.Context) error) (err error) {
+func (h *handle) do(ctx context.Context, mode protocol.Mode, fn func(ctx context.Context) error) error {
 	held, err := h.lockContext(ctx, mode, false)
 	if err != nil {
 		return err
 	}
+	return h.during(held, fn, func() error { return h.unlockContext(context.WithoutCancel(held)) })
+}
+
+// during runs fn and gives the lock back, whatever fn does.
+func (h *handle) during(held context.Context, fn func(ctx context.Context) error, unlock func() error) (err error) {
 	defer func() {
-		switch end := h.unlockContext(context.WithoutCancel(held)); {
+		switch end := unlock(); {
 		case end == nil:
 		case errors.Is(end, ErrLeaseLost):
 			err = errors.Join(err, end)

@@ -14,7 +14,8 @@ import (
 type release struct {
 	h     *hold
 	next  *attempt // nil: nobody here waits
-	dirty bool     // a request was never answered: "not yours" may mean that it was run
+	after protocol.After
+	dirty bool // a request was never answered: "not yours" may mean that it was run
 
 	done chan struct{} // closed when err is what became of it
 	err  error
@@ -100,7 +101,7 @@ func (r *release) send() (decided bool, err error) {
 	g.unlock()
 
 	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
-	reply, err := c.server.Release(ctx, g.keys, h.value, again, latest)
+	reply, err := c.server.Release(ctx, g.keys, h.value, again, r.after, latest)
 	cancel()
 
 	g.mu.Lock()
@@ -127,7 +128,11 @@ func (r *release) send() (decided bool, err error) {
 	}
 	// It lapses with its lease.
 	if next != nil && !next.over {
-		g.later(func() { c.crew.run(next.run) })
+		if r.after == protocol.Downgrade {
+			r.undone(next)
+		} else {
+			g.later(func() { c.crew.run(next.run) })
+		}
 	}
 	return true, err
 }
@@ -136,14 +141,31 @@ func (r *release) send() (decided bool, err error) {
 func (r *release) goOn(next *attempt, sent time.Time, reply protocol.Reply) {
 	g := r.h.g
 	switch reply.Outcome {
+	case protocol.LostIt, protocol.Gone:
+		if r.after == protocol.Downgrade {
+			r.undone(next)
+			return
+		}
+		g.seen = reply
+		next.take(sent, protocol.Reply{Outcome: protocol.Gone}) // whether it was queued and dropped is not known
 	case protocol.Released: // came too late to queue
 		g.later(func() { g.c.crew.run(next.run) })
-	default: // lost: whether it was queued and dropped is not known; it joins under a new name
+	default:
 		g.seen = reply
 		if next.take(sent, reply) {
 			g.later(func() { g.c.crew.run(next.wait) })
 		}
 	}
+}
+
+// undone: a downgrade did not happen. Its waiter is the first, and is told so.
+func (r *release) undone(next *attempt) {
+	g := r.h.g
+	next.abandon()
+	w := g.waiters[0]
+	g.waiters = g.waiters[1:]
+	w.ready <- outcome{err: ErrNotLocked}
+	g.settle()
 }
 
 // lost: the server says that the hold was not ours any more.

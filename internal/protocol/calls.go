@@ -90,14 +90,24 @@ func (s *Server) Acquire(ctx context.Context, k *Keys, e Entry, try bool, latest
 	return s.call(ctx, acquireScript, k, e.String(), how, itoa(latest))
 }
 
-// Release gives back a hold (as Entry.Hold names it), and queues again behind the others in the same
-// call where again is not nil, unless the call arrives after latest.
-func (s *Server) Release(ctx context.Context, k *Keys, hold string, again *Entry, latest int64) (Reply, error) {
+// After is what a release does with its second entry.
+type After string
+
+// What a release does after it.
+const (
+	Queue     After = "queue"     // puts it in the queue, behind the others
+	Downgrade After = "downgrade" // a writer becomes the reader of that entry
+	Shrink    After = "shrink"    // a permit goes on with the smaller weight of that entry
+)
+
+// Release gives back a hold (as Entry.Hold names it) and does with again, where it is not nil, what after
+// says; a place in the queue is not taken if the call arrives after latest.
+func (s *Server) Release(ctx context.Context, k *Keys, hold string, again *Entry, after After, latest int64) (Reply, error) {
 	entry := ""
 	if again != nil {
 		entry = again.String()
 	}
-	return s.call(ctx, releaseScript, k, hold, entry, itoa(latest))
+	return s.call(ctx, releaseScript, k, hold, entry, itoa(latest), string(after))
 }
 
 // Leave takes away whatever the attempt has: its place or its hold. entry is "" where only the name of

@@ -18,6 +18,15 @@ const (
 // SemaphoreKind is the kind of a semaphore of that size.
 func SemaphoreKind(size int64) Kind { return Kind("s" + strconv.FormatInt(size, 10)) }
 
+// Size is the size of a semaphore; 0 for other kinds.
+func (k Kind) Size() int64 {
+	if !strings.HasPrefix(string(k), "s") {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(k[1:]), 10, 64)
+	return n
+}
+
 // String names the kind for people.
 func (k Kind) String() string {
 	switch {
@@ -25,7 +34,7 @@ func (k Kind) String() string {
 		return "Mutex"
 	case k == RWMutexKind:
 		return "RWMutex"
-	case strings.HasPrefix(string(k), "s"):
+	case k.Size() > 0:
 		return "Semaphore of size " + string(k[1:])
 	}
 	return strconv.Quote(string(k))

@@ -48,7 +48,7 @@ var (
 	granting = []string{"prelude", "grant"}
 
 	acquireScript = newScript("acquire", granting, "entry", "how", "latest")
-	releaseScript = newScript("release", granting, "hold", "entry", "latest")
+	releaseScript = newScript("release", granting, "hold", "entry", "latest", "how")
 	leaveScript   = newScript("leave", granting, "ref", "entry", "kind")
 	checkScript   = newScript("check", granting, "entry", "echo")
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")

@@ -129,24 +129,6 @@ local function tell_holder(ref)
   end
 end
 
--- The hold of an attempt, and its end; nil where there is none.
-local function find_hold(ref, mode)
-  if mode == 'x' then
-    local entry = entry_of(held)
-    if entry and parse(entry).ref == ref then
-      return held, call('PTTL', lock)
-    end
-    return nil
-  end
-  local all = call('ZRANGE', shared, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    if parse(entry_of(all[i])).ref == ref then
-      return all[i], all[i + 1] - now
-    end
-  end
-  return nil
-end
-
 -- How long the lock stays taken: -1 without end.
 local function remaining()
   local left = call('PTTL', lock)

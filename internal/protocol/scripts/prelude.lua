@@ -82,3 +82,40 @@ end
 local function holder()
   return string.sub(held or '', 1, 512)
 end
+
+-- The hold of an attempt, and its end; nil where there is none.
+local function find_hold(ref, mode)
+  if mode == 'x' then
+    local entry = entry_of(held)
+    if entry and parse(entry).ref == ref then
+      return held, call('PTTL', lock)
+    end
+    return nil
+  end
+  local all = call('ZRANGE', shared, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    if parse(entry_of(all[i])).ref == ref then
+      return all[i], all[i + 1] - now
+    end
+  end
+  return nil
+end
+
+-- The hold as it stands, and its end: a permit's weight may have shrunk since its owner was told of it.
+-- nil when it is not the owner's any more.
+local function owned(value)
+  local e = parse(entry_of(value))
+  if e.mode == 'x' then
+    return held == value and value or nil
+  end
+  local ends = call('ZSCORE', shared, value)
+  if ends then
+    return value, ends - now
+  end
+  local found, left = find_hold(e.ref, e.mode)
+  local begin = string.match(value, '^vs1 %d+ %d+ ')
+  if found and string.sub(found, 1, #begin) == begin then
+    return found, left
+  end
+  return nil
+end

@@ -5,6 +5,8 @@
 -- ARGV[2] hold    the hold as it was granted
 -- ARGV[3] entry   the new attempt, or ''
 -- ARGV[4] latest  server time (ms) after which the new attempt is not queued; 0 for none
+-- ARGV[5] how     'queue' the new attempt; 'downgrade' a writer: the new attempt, a reader, has it at once;
+--                 'shrink' a permit: the new entry, with less weight, goes on with the same hold
 --
 -- { 'released', now }  given back; nothing queued
 -- { 'lost', now, 0, 0, 0, 0, 0, holder }  was not ours any more
@@ -16,21 +18,8 @@ local latest = tonumber(ARGV[4])
 local waiting = call('ZCARD', queue) -- reads first: a queue of another type stops the script here
 lapse(mine.kind)
 
-local owned
-if mine.mode == 'x' then
-  owned = held == ARGV[2]
-  if owned then
-    held = false
-    freed = true
-  end
-else
-  owned = call('ZREM', shared, ARGV[2]) == 1
-  if owned and (not held or held == marker(mine.kind)) then
-    mark(mine.kind)
-  end
-end
-
-if not owned then
+local value, left = owned(ARGV[2])
+if not value then
   grant(caller, false, false)
   if again then
     local reply = state(again)
@@ -41,18 +30,43 @@ if not owned then
   return { 'lost', now, 0, 0, 0, 0, 0, holder() }
 end
 
+if ARGV[5] == 'shrink' then
+  if again.weight < parse(entry_of(value)).weight then
+    call('ZREM', shared, value)
+    call('ZADD', shared, int(now + left), string.match(value, '^vs1 %d+ %d+ ') .. again.raw)
+    mark(again.kind)
+    grant('', false, false)
+  end
+  return state(again)
+end
+
+if mine.mode == 'x' then
+  held = false
+  freed = true
+else
+  call('ZREM', shared, value)
+  if not held or held == marker(mine.kind) then
+    mark(mine.kind)
+  end
+end
+local readers = mine.kind == 'w' and mine.mode == 'x'
+
+if ARGV[5] == 'downgrade' then
+  hold(again, again.lease)
+  grant('', false, true)
+  return state(again)
+end
 if not again or latest > 0 and now > latest then
-  grant('', false, mine.kind == 'w' and mine.mode == 'x')
+  grant('', false, readers)
   return { 'released', now }
 end
+call('ZREM', queue, again.raw) -- a first write that frees may be followed by others when memory is out
 if waiting == 0 and fits(again) then
   -- Nobody else waits: the caller has it again.
-  call('ZREM', queue, again.raw) -- a first write that frees may be followed by others when memory is out
   local n = hold(again, again.lease)
   return { 'held', now, n, now, tonumber(again.lease), 0, 0 }
 end
-call('ZREM', queue, again.raw)
 call('ZADD', queue, int(number()), again.raw)
 keep_queue(again.lease)
-grant(caller, false, mine.kind == 'w' and mine.mode == 'x')
+grant(caller, false, readers)
 return state(again)

@@ -12,23 +12,18 @@ lapse(mine.kind)
 if ARGV[4] ~= '' then
   tell('echo', mine, 0, ARGV[4])
 end
-local ours = false
-if mine.mode == 'x' then
-  ours = held == ARGV[2]
-  if ours then
-    call('PEXPIRE', lock, ARGV[3])
-  end
-elseif call('ZSCORE', shared, ARGV[2]) then
-  if held and held ~= marker(mine.kind) then
-    -- Somebody's plain SET took the key away from the readers.
-    call('ZREM', shared, ARGV[2])
-  else
-    ours = true
-    call('ZADD', shared, 'XX', int(now + ARGV[3]), ARGV[2])
-    mark(mine.kind)
-  end
+local value = owned(ARGV[2])
+if value and mine.mode == 'x' then
+  call('PEXPIRE', lock, ARGV[3])
+elseif value and held and held ~= marker(mine.kind) then
+  -- Somebody's plain SET took the key away from the shared holds.
+  call('ZREM', shared, value)
+  value = nil
+elseif value then
+  call('ZADD', shared, 'XX', int(now + ARGV[3]), value)
+  mark(mine.kind)
 end
-if ours then
+if value then
   return { 'held', now, 0, 0, tonumber(ARGV[3]), 0, call('ZCARD', queue) }
 end
 return { 'lost', now, 0, 0, 0, 0, 0, holder() }

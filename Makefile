@@ -1,0 +1,90 @@
+# `make` lists the targets. Everything CI does is one of them (.ci/run).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+# All modules of the repository, except the one that only pins tools.
+MODULES := $(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*' -not -path './.*/*'))))
+TOOL = go tool -modfile=$(CURDIR)/tools/go.mod
+
+# What to run, and how often: make bench BENCH=Mutex COUNT=10, make test TESTFLAGS=-v
+TESTFLAGS ?=
+TIMEOUT ?= 10m
+BENCH ?= .
+BENCHTIME ?= 1s
+COUNT ?= 6
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+.PHONY: servers
+servers: ## install valkey-server and redis-server where they are missing (Debian, Ubuntu)
+	@tools/install-servers
+
+.PHONY: test
+test: servers ## all tests of all modules, with the race detector, against real servers
+	@for module in $(MODULES); do
+		echo "==> in $$module: go test -race -timeout $(TIMEOUT) $(TESTFLAGS) ./..."
+		(cd "$$module" && go test -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...)
+	done
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, govulncheck
+	@echo "==> gofmt -l ."
+	unformatted=$$(gofmt -l .)
+	if [ -n "$$unformatted" ]; then
+		printf 'not gofmt-ed:\n%s\n' "$$unformatted"
+		exit 1
+	fi
+	for module in $(MODULES); do
+		cd "$(CURDIR)/$$module"
+		echo "==> in $$module: go vet ./..."
+		go vet ./...
+		echo "==> in $$module: staticcheck ./..."
+		$(TOOL) staticcheck ./...
+		echo "==> in $$module: govulncheck ./..."
+		if ! out=$$($(TOOL) govulncheck ./... 2>&1); then
+			printf '%s\n' "$$out"
+			case $$out in
+				*'fetching vulnerabilities: '*) echo "govulncheck: NOT CHECKED, its database cannot be reached from here" ;;
+				*) exit 1 ;;
+			esac
+		fi
+	done
+
+.PHONY: bench
+bench: servers ## the benchmarks, several times each, for benchstat
+	@echo "==> go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ."
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m .
+
+.PHONY: bench-smoke
+bench-smoke: servers ## every benchmark of every module, once
+	@for module in $(MODULES); do
+		echo "==> in $$module: go test -run '^$$' -bench . -benchtime 1x ./..."
+		(cd "$$module" && go test -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./...)
+	done
+
+.PHONY: fuzz
+fuzz: servers ## every fuzz target for a short time (FUZZTIME=10s)
+	@for module in $(MODULES); do
+		cd "$(CURDIR)/$$module"
+		for package in $$(go list ./...); do
+			# The list ends in a line about the package itself.
+			for target in $$(go test -list '^Fuzz' "$$package" | sed -n '/^Fuzz/p'); do
+				echo "==> go test -run '^$$' -fuzz '^$$target\$$' -fuzztime $(FUZZTIME) $$package"
+				go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"
+			done
+		done
+	done
+
+.PHONY: demo
+demo: ## see a lock being handed from process to process
+	@go run ./cmd/valkeysync demo
+
+.PHONY: ci
+ci: ## what CI runs
+	@.ci/run

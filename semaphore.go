@@ -1,0 +1,193 @@
+package valkeysync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// Semaphore is a weighted semaphore over processes, with the methods of golang.org/x/sync's
+// semaphore.Weighted: at any time the weights of all that hold it add up to its size at most. What [Mutex]
+// says of order and lease holds here too. Make it with [Client.Semaphore].
+//
+// Order is strict: a large request is not overtaken by small ones behind it, so it cannot starve.
+//
+// Every acquisition is a hold of its own, with its own lease and token: the permits of a process that died
+// come back when their leases end.
+//
+// All who use a key must agree on the size. While it is in use, another size is ErrMismatch; as soon as
+// nobody holds it or waits for it, the next size is the first one that is asked for.
+type Semaphore struct {
+	handle
+	size int64
+}
+
+// Semaphore returns a semaphore of that size for the key. See [Client.Mutex] for the key and the options.
+// A size below 1 is ErrInvalidOption at the first use.
+func (c *Client) Semaphore(key string, size int64, opts ...Option) *Semaphore {
+	s := &Semaphore{handle: newHandle(c, protocol.SemaphoreKind(size), key, opts), size: size}
+	if size < 1 {
+		s.err = errors.Join(s.err, fmt.Errorf("%w: Semaphore(%q, %d): the size must be at least 1", ErrInvalidOption, key, size))
+	}
+	return s
+}
+
+// Acquire acquires the semaphore with a weight of n, and blocks until it has it or ctx ends. Unlike
+// AcquireContext it does not tell when the lease is lost: give a [WithOnLost].
+//
+// Errors: as of [Mutex.LockContext], and ErrTooLarge, at once, if n is larger than the size;
+// ErrInvalidWeight if it is less than 1.
+func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
+	_, err := s.lease(ctx, n, false)
+	return err
+}
+
+// TryAcquire tries to acquire the semaphore with a weight of n without waiting and reports whether it
+// succeeded. It asks the server as [Mutex.TryLock] does, and panics where that does and if n is less
+// than 1.
+func (s *Semaphore) TryAcquire(n int64) bool {
+	_, err := s.lease(context.Background(), n, true)
+	return s.tried("TryAcquire", err, ErrTooLarge)
+}
+
+// Release releases a weight of n. It need not be the weight of one acquisition: what is acquired at once
+// may be released in parts, and together. It blocks as [Mutex.Unlock] does. It panics if n is less than 1
+// or more is released than is held through s, as semaphore.Weighted does; what belonged to a lost lease
+// counts as held until it is released.
+func (s *Semaphore) Release(n int64) {
+	err := s.ReleaseContext(context.Background(), n)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrNotLocked), errors.Is(err, ErrInvalidWeight), s.err != nil:
+		panic("valkeysync: semaphore: released more than held, or less than 1: " + err.Error())
+	default:
+		s.c.opts.client.logger.Warn("valkeysync: release", "key", s.keys.Lock, "error", err)
+	}
+}
+
+// AcquireContext is Acquire with a context that ends when the lease is lost, or the acquisition is
+// released, or ctx ends. See [Mutex.LockContext].
+func (s *Semaphore) AcquireContext(ctx context.Context, n int64) (context.Context, error) {
+	l, err := s.lease(ctx, n, false)
+	if err != nil {
+		return nil, err
+	}
+	return l.context(ctx), nil
+}
+
+// TryAcquireContext is AcquireContext without the wait. See [Mutex.TryLockContext].
+func (s *Semaphore) TryAcquireContext(ctx context.Context, n int64) (context.Context, error) {
+	l, err := s.lease(ctx, n, true)
+	if err != nil {
+		return nil, err
+	}
+	return l.context(ctx), nil
+}
+
+// ReleaseContext is Release with an error; of the acquisition that ctx carries, if it carries one of s.
+// Errors: ErrNotLocked if less than n is held: then nothing is released; ErrInvalidWeight; and as of
+// [Mutex.UnlockContext].
+func (s *Semaphore) ReleaseContext(ctx context.Context, n int64) error {
+	if s.err != nil {
+		return s.err
+	}
+	if n < 1 {
+		return fmt.Errorf("%w %d: release at least 1", ErrInvalidWeight, n)
+	}
+	parts, ok := s.takeWeight(ctx, n)
+	if !ok {
+		return ErrNotLocked
+	}
+	var errs []error
+	for _, p := range parts {
+		var err error
+		if p.rest > 0 {
+			err = s.shrink(ctx, p)
+		} else {
+			err = s.end(ctx, p.lease)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Do runs fn while holding a weight of n, as [Mutex.Do] does.
+func (s *Semaphore) Do(ctx context.Context, n int64, fn func(ctx context.Context) error) (err error) {
+	held, err := s.AcquireContext(ctx, n)
+	if err != nil {
+		return err
+	}
+	return s.during(held, fn, func() error { return s.ReleaseContext(context.WithoutCancel(held), n) })
+}
+
+func (s *Semaphore) lease(ctx context.Context, n int64, try bool) (*Lease, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("%w %d: acquire at least 1", ErrInvalidWeight, n)
+	}
+	if s.err == nil && n > s.size {
+		return nil, fmt.Errorf("%w: %d of %d permits of %q", ErrTooLarge, n, s.size, s.keys.Lock)
+	}
+	return s.acquire(ctx, want{mode: protocol.Permit, weight: n, try: try})
+}
+
+// part is what a release takes of one acquisition.
+type part struct {
+	lease *Lease
+	rest  int64 // stays acquired
+}
+
+// takeWeight chooses the acquisitions that a release of n is for: the one that ctx carries; else lost ones,
+// one of just that weight, the oldest.
+func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sort()
+	var from []*Lease
+	if l, ok := s.carried(ctx); ok {
+		if slices.Contains(s.lost, l) || slices.Contains(s.out, l) {
+			from = []*Lease{l}
+		}
+	} else {
+		from = slices.Concat(s.lost, s.out)
+		if i := slices.IndexFunc(s.out, func(l *Lease) bool { return l.held == n }); i >= 0 && len(s.lost) == 0 {
+			from = []*Lease{s.out[i]}
+		}
+	}
+	var parts []part
+	for _, l := range from {
+		if n == 0 {
+			break
+		}
+		took := min(n, l.held)
+		n -= took
+		parts = append(parts, part{lease: l, rest: l.held - took})
+	}
+	if n > 0 {
+		return nil, false
+	}
+	for _, p := range parts {
+		p.lease.held = p.rest
+		if p.rest == 0 {
+			gone := func(l *Lease) bool { return l == p.lease }
+			s.lost, s.out = slices.DeleteFunc(s.lost, gone), slices.DeleteFunc(s.out, gone)
+		}
+	}
+	return parts, true
+}
+
+// shrink releases a part of an acquisition.
+func (s *Semaphore) shrink(ctx context.Context, p part) error {
+	if ctx.Done() == nil || ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), requestLimit)
+		defer cancel()
+	}
+	return p.lease.gate.shrink(ctx, p.lease, func() int64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return p.lease.held
+	})
+}
