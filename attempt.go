@@ -57,7 +57,7 @@ func newAttempt(g *gate, w want) *attempt {
 
 // serves: what the attempt gets is what w wants.
 func (a *attempt) serves(w want) bool {
-	return a.want.mode == w.mode && a.want.weight == w.weight && a.want.try == w.try
+	return a.want.mode == w.mode && a.want.weight == w.weight && a.want.try == w.try && a.want.opts.lease == w.opts.lease
 }
 
 // finish: the attempt is over. The gate has none then.
@@ -243,11 +243,12 @@ func (a *attempt) take(sent time.Time, r protocol.Reply) (queued bool) {
 			until = sent.Add(lease - drift(lease)) // somebody took the expiry away; renewals set it anew
 		}
 		if !time.Now().Before(until) {
-			a.abandon() // nothing certain is left of it
+			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent))
+			a.abandon()
 			g.settle()
 			return false
 		}
-		g.granted(a, r.Number, r.Since, until, r.Remaining, false)
+		g.granted(a, grant{number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting})
 		return false
 	case protocol.Queued:
 		a.sent, a.server = sent, r.Now
@@ -308,7 +309,7 @@ func (a *attempt) message(m protocol.Message) {
 			return
 		}
 		g.c.stats.wokenByMessage.Add(1)
-		g.granted(a, m.Number, m.Now, until, m.Lease, true)
+		g.granted(a, grant{number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true})
 	case protocol.Front:
 		if a.front.IsZero() {
 			a.front = time.Now()

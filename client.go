@@ -48,7 +48,9 @@ type Client struct {
 	closing sync.Once
 	done    chan struct{} // closed when Close is through
 
+	ready    atomic.Bool   // New is through
 	heardOut chan struct{} // closed when the hub is through
+	probing  sync.Mutex    // one probe at a time
 	probed   chan struct{} // capacity 1: the echo of a probe came
 }
 
@@ -104,6 +106,7 @@ func New(c valkey.Client, opts ...Option) (*Client, error) {
 		client.Close()
 		return nil, fmt.Errorf("valkeysync: New: %w", err)
 	}
+	client.ready.Store(true)
 	return client, nil
 }
 
@@ -251,6 +254,15 @@ func (c *Client) gap() {
 	for _, g := range gates {
 		g.gap()
 		c.leave(g)
+	}
+	if c.ready.Load() {
+		c.crew.run(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, startLimit)
+			defer cancel()
+			if err := c.listen(ctx); err != nil {
+				c.opts.client.logger.Warn("valkeysync: could not find out whether keyspace notifications arrive", "error", err)
+			}
+		})
 	}
 }
 

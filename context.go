@@ -12,6 +12,7 @@ type Lease struct {
 	gate  *gate
 	hold  *hold
 	token int64
+	opts  *options
 	held  int64 // weight that is not released yet; guarded by the Semaphore's mutex
 
 	shrinking sync.Mutex // one change of weight at a time
@@ -71,6 +72,13 @@ func (l *Lease) lose(err *LostError) {
 	if l.cancel != nil {
 		cancel := l.cancel
 		l.gate.later(func() { cancel(err) })
+	}
+}
+
+// onLost tells whoever asked for it with WithOnLost.
+func (l *Lease) onLost(err *LostError) {
+	if f := l.opts.onLost; f != nil {
+		l.gate.c.crew.run(func() { f(err.Key, err) })
 	}
 }
 

@@ -24,6 +24,7 @@ type gate struct {
 	holds   map[string]*hold // by attempt
 	lastErr error            // of requests, since the last one that was answered
 	seen    protocol.Reply   // the last that was said of the queue, for people
+	closed  bool             // the Client is closed
 	after   []func()         // what to do once the mutex is released
 }
 
@@ -63,6 +64,10 @@ func (g *gate) unlock() {
 func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 	w := &waiter{want: want, ready: make(chan outcome, 1), since: time.Now()}
 	g.mu.Lock()
+	if g.closed {
+		g.unlock()
+		return nil, ErrClosed
+	}
 	if l := g.join(want); l != nil {
 		g.unlock()
 		return l, nil
@@ -164,15 +169,15 @@ func (g *gate) join(w want) *Lease {
 	}
 	for _, h := range g.holds {
 		if h.entry.Mode == protocol.Reader && !h.contended && h.valid() {
-			return g.lend(h)
+			return g.lend(h, w.opts)
 		}
 	}
 	return nil
 }
 
 // lend gives one more acquisition out of a hold.
-func (g *gate) lend(h *hold) *Lease {
-	l := &Lease{hold: h, token: token(h.number, min(h.handed, 1023)), gate: g, held: h.entry.Weight}
+func (g *gate) lend(h *hold, opts *options) *Lease {
+	l := &Lease{hold: h, token: token(h.number, min(h.handed, 1023)), gate: g, opts: opts, held: h.entry.Weight}
 	h.handed++
 	h.lease = append(h.lease, l)
 	g.c.stats.acquired.Add(1)
@@ -204,11 +209,20 @@ func (g *gate) settle() {
 	}
 }
 
+// grant is how an attempt became a hold.
+type grant struct {
+	number, since int64
+	until         time.Time     // certain until then
+	lease         time.Duration // what the server gave
+	waiting       int           // behind it, in other processes
+	byMessage     bool
+}
+
 // granted: the attempt has become a hold.
-func (g *gate) granted(a *attempt, number, since int64, until time.Time, lease time.Duration, byMessage bool) {
+func (g *gate) granted(a *attempt, got grant) {
 	a.finish()
-	h := newHold(a, number, since, until, lease)
-	if byMessage {
+	h := newHold(a, got)
+	if got.byMessage {
 		g.c.stats.byMessage.Add(1)
 	} else {
 		g.c.stats.byReply.Add(1)
@@ -230,7 +244,7 @@ func (g *gate) admit(h *hold) {
 	keep := g.waiters[:0]
 	for _, w := range g.waiters {
 		if w == first || w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && !w.try {
-			w.ready <- outcome{lease: g.lend(h)}
+			w.ready <- outcome{lease: g.lend(h, w.opts)}
 		} else {
 			keep = append(keep, w)
 		}
@@ -279,7 +293,7 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 		return true, nil
 	}
 	h.stop()
-	r := &release{h: h, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
+	r := &release{h: h, lease: l, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
 	l.release = r
 	g.unlock()
 	return r.run(ctx)
@@ -351,7 +365,7 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	h.stop()
 	// While a writer holds, nobody else here has an attempt.
 	g.waiters = slices.Insert(g.waiters, 0, w)
-	r := &release{h: h, next: g.start(), after: protocol.Downgrade, done: make(chan struct{})}
+	r := &release{h: h, lease: l, next: g.start(), after: protocol.Downgrade, done: make(chan struct{})}
 	l.release = r
 	g.unlock()
 	if !g.c.crew.run(func() { r.repeat(time.Time{}) }) {
@@ -402,6 +416,7 @@ func (g *gate) gap() {
 func (g *gate) close() {
 	g.mu.Lock()
 	defer g.unlock()
+	g.closed = true
 	g.fail(ErrClosed, fatal)
 	for _, h := range g.holds {
 		h.lose(CauseClosed)

@@ -49,21 +49,21 @@ const watchAfter = time.Second
 func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
 
 // newHold begins with a lease that is certain until then. The gate's mutex is held.
-func newHold(a *attempt, number, since int64, until time.Time, lease time.Duration) *hold {
+func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
-		g: a.g, entry: a.entry, value: a.entry.Hold(number, since), number: number, since: since, opts: a.want.opts,
-		began: time.Now(), until: until, stopped: make(chan struct{}),
+		g: a.g, entry: a.entry, value: a.entry.Hold(got.number, got.since), number: got.number, since: got.since, opts: a.want.opts,
+		began: time.Now(), until: got.until, stopped: make(chan struct{}), contended: got.waiting > 0,
 	}
 	if a.unsure {
 		h.latest = a.latest
 	}
-	h.certain.Store(int64(until.Sub(c.start)))
-	h.renewAt = until.Add(drift(lease) - lease).Add(lease / 3)
+	h.certain.Store(int64(h.until.Sub(c.start)))
+	h.renewAt = h.until.Add(drift(got.lease) - got.lease).Add(got.lease / 3)
 	if c.stats.notifications.Load() {
 		h.watchAt = h.began.Add(watchAfter)
 	}
-	h.endTimer = time.AfterFunc(time.Until(until), h.end)
+	h.endTimer = time.AfterFunc(time.Until(h.until), h.end)
 	h.tickTimer = time.AfterFunc(time.Until(h.nextTick()), h.tick)
 	a.g.holds[a.entry.Attempt] = h
 	c.use(a.g)
@@ -174,9 +174,10 @@ func (h *hold) renew() {
 		g.mu.Lock()
 		value := h.value
 		g.unlock()
+		echo := c.hub.wantsEcho()
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(c.ctx, limit)
-		r, err := c.server.Renew(ctx, g.keys, value, lease, true)
+		r, err := c.server.Renew(ctx, g.keys, value, lease, echo)
 		cancel()
 		if err == nil {
 			c.heard(r.Now)
@@ -188,8 +189,11 @@ func (h *hold) renew() {
 		}
 		switch {
 		case err == nil && r.Outcome == protocol.Held:
-			c.hub.expectEcho(sent)
+			if echo {
+				c.hub.expectEcho(sent)
+			}
 			c.stats.renewals.Add(1)
+			h.contended = h.contended || r.Waiting > 0
 			h.confirm(sent, r.Remaining)
 			g.unlock()
 			return
@@ -271,9 +275,7 @@ func (h *hold) lose(cause Cause) {
 	for _, l := range h.lease {
 		l.lose(lost)
 		c.stats.lose(cause)
-		if f := h.opts.onLost; f != nil {
-			g.later(func() { c.crew.run(func() { f(lost.Key, lost) }) })
-		}
+		g.later(func() { l.onLost(lost) })
 	}
 	h.lease = nil
 	g.later(func() {

@@ -155,7 +155,7 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithOnLost is called, on a goroutine of its own, for every acquisition whose lease is lost, after its
-// context was cancelled. err is a *LostError. Close waits for it.
+// context was cancelled. err is a *LostError. Close waits for it, so it must not call Close.
 func WithOnLost(f func(key string, err error)) Option {
 	return func(o *options) { o.onLost = f }
 }

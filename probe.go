@@ -19,6 +19,8 @@ const probeAttempt = "probe"
 // notifications do: it writes and deletes a key of its own, and then has a script send an echo. Messages
 // of one server arrive in order, so when the echo is there, the event either is or never will be.
 func (c *Client) listen(ctx context.Context) error {
+	c.probing.Lock()
+	defer c.probing.Unlock()
 	keys, err := protocol.KeysFor(c.opts.client.prefix, "valkeysync:probe:"+c.id)
 	if err != nil {
 		return err

@@ -301,6 +301,13 @@ func (h *hub) expectEcho(sent time.Time) {
 	}
 }
 
+// wantsEcho: none came lately, so a request that sends one is worth its while.
+func (h *hub) wantsEcho() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.up && time.Since(h.echoed) >= echoLimit
+}
+
 // echo is called when one arrived.
 func (h *hub) echo() {
 	h.mu.Lock()

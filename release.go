@@ -13,6 +13,7 @@ import (
 // until the lease is over.
 type release struct {
 	h     *hold
+	lease *Lease   // the last acquisition that shared it
 	next  *attempt // nil: nobody here waits
 	after protocol.After
 	dirty bool // a request was never answered: "not yours" may mean that it was run
@@ -177,8 +178,6 @@ func (r *release) lost(reply protocol.Reply) error {
 	}
 	err := &LostError{Key: h.g.keys.Lock, Cause: cause}
 	h.g.c.stats.lose(cause)
-	if f := h.opts.onLost; f != nil {
-		h.g.c.crew.run(func() { f(err.Key, err) })
-	}
+	r.lease.onLost(err)
 	return err
 }

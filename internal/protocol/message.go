@@ -20,6 +20,7 @@ type Message struct {
 	Now     int64         // server ms when it was said
 	Lease   time.Duration // of the hold that is granted
 	Foreign bool          // front: the holder is not one of ours
+	Waiting int           // grant: how many wait behind it
 	Key     string        // the lock key
 }
 
@@ -40,17 +41,18 @@ var errMessage = errors.New("not a message of this protocol")
 // ParseMessage reads a message. Anybody who may publish can write one: nothing in it is trusted but an
 // attempt's name that nobody else could know.
 func ParseMessage(s string) (Message, error) {
-	f := strings.SplitN(s, " ", 7)
-	if len(f) != 7 {
+	f := strings.SplitN(s, " ", 8)
+	if len(f) != 8 {
 		return Message{}, errMessage
 	}
 	number, err1 := strconv.ParseInt(f[3], 10, 64)
 	now, err2 := strconv.ParseInt(f[4], 10, 64)
 	ms, err3 := strconv.ParseInt(f[5], 10, 32)
-	if err1 != nil || err2 != nil || err3 != nil || number < 0 || now < 0 || ms < 0 {
+	waiting, err4 := strconv.ParseInt(f[6], 10, 32)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || number < 0 || now < 0 || ms < 0 || waiting < 0 {
 		return Message{}, errMessage
 	}
-	m := Message{Verb: Verb(f[0]), Kind: Kind(f[1]), Attempt: f[2], Number: number, Now: now, Key: f[6]}
+	m := Message{Verb: Verb(f[0]), Kind: Kind(f[1]), Attempt: f[2], Number: number, Now: now, Waiting: int(waiting), Key: f[7]}
 	switch m.Verb {
 	case Grant:
 		m.Lease = time.Duration(ms) * time.Millisecond

@@ -63,14 +63,16 @@ local function alive(e)
 end
 
 -- Takes e out of the queue and gives it the lock, unless it is dead. The caller of the script is alive
--- by definition and is told by the reply, with the full lease; others get a message, after the write,
+-- by definition and is told by the reply, with the full lease; others get a message, after the writes,
 -- and the short first lease: a half-open connection counts as alive too.
+local served = {}
 local function serve(e, caller)
   call('ZREM', queue, e.raw)
   if e.ref == caller then
     hold(e, e.lease)
   elseif alive(e) then
-    tell('grant', e, hold(e, e.first), e.first)
+    e.number = hold(e, e.first)
+    served[#served + 1] = e
   end
 end
 
@@ -104,6 +106,13 @@ local function grant(caller, moved, readers)
   if freed then
     call('DEL', lock)
     freed = false
+  end
+  if #served > 0 then
+    local waiting = call('ZCARD', queue)
+    for _, e in ipairs(served) do
+      tell('grant', e, e.number, e.first, waiting)
+    end
+    served = {}
   end
   if first and moved then
     local e = parse(first)

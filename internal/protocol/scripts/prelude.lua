@@ -45,11 +45,11 @@ local function channel(ref)
   return 'valkeysync:' .. ARGV[1] .. ':' .. id
 end
 
--- Message: <verb> <kind> <attempt> <number> <server ms> <ms> <lock key>. A message that may not be
--- sent (ACL) must not stop a script half-way: timers and checks make up for it.
-local function tell(verb, e, number, ms)
+-- Message: <verb> <kind> <attempt> <number> <server ms> <ms> <waiting> <lock key>. A message that may
+-- not be sent (ACL) must not stop a script half-way: timers and checks make up for it.
+local function tell(verb, e, number, ms, waiting)
   local attempt = string.match(e.ref, '#(.*)$')
-  local text = table.concat({ verb, e.kind, attempt, int(number), int(now), ms, lock }, ' ')
+  local text = table.concat({ verb, e.kind, attempt, int(number), int(now), ms, waiting or 0, lock }, ' ')
   redis.pcall(ARGV[1] == '' and 'PUBLISH' or 'SPUBLISH', channel(e.ref), text)
 end
 
