@@ -40,8 +40,15 @@ type attempt struct {
 // hand over by message, and a hot queue should not pay for subscriptions.
 const settleTime = 500 * time.Millisecond
 
-// firstLease is the lease of a hold that is handed over by message.
-const firstLease = 2 * time.Second
+// firstLease is the lease of a hold that is handed over by message: a half-open connection counts as alive,
+// and whoever really gets the message renews soon, or has released long before.
+func firstLease(o *options) time.Duration {
+	first := max(o.grace, time.Second)
+	if o.grace == 0 {
+		first = defaultGrace
+	}
+	return min(o.lease, first)
+}
 
 func newAttempt(g *gate, w want) *attempt {
 	c := g.c
@@ -50,14 +57,14 @@ func newAttempt(g *gate, w want) *attempt {
 		g: g, want: w, done: make(chan struct{}), wake: make(chan struct{}, 1),
 		entry: protocol.Entry{
 			Client: c.id, Attempt: strconv.FormatUint(rand.Uint64(), 36), Kind: g.kind, Mode: w.mode, Weight: w.weight,
-			Lease: w.opts.lease, First: min(w.opts.lease, firstLease), Name: c.opts.client.name,
+			Lease: w.opts.lease, First: firstLease(w.opts), Grace: w.opts.grace, Name: c.opts.client.name,
 		},
 	}
 }
 
 // serves: what the attempt gets is what w wants.
 func (a *attempt) serves(w want) bool {
-	return a.want.mode == w.mode && a.want.weight == w.weight && a.want.try == w.try && a.want.opts.lease == w.opts.lease
+	return a.want.mode == w.mode && a.want.weight == w.weight && a.want.try == w.try && a.want.opts.lease == w.opts.lease && a.want.opts.grace == w.opts.grace
 }
 
 // finish: the attempt is over. The gate has none then.
@@ -106,12 +113,12 @@ func (a *attempt) unanswered() int64 {
 }
 
 // begin counts a request that is about to be sent, and end one that was answered or given up.
-func (a *attempt) begin(latest int64) (sent time.Time) {
+func (a *attempt) begin(latest int64) (sent moment) {
 	a.inFlight++
 	a.latest = max(a.latest, latest)
-	sent = time.Now()
+	sent = a.g.c.now()
 	if a.sent.IsZero() {
-		a.sent = sent
+		a.sent = sent.at
 	}
 	return sent
 }
@@ -233,25 +240,25 @@ func (a *attempt) pause(d time.Duration) bool {
 
 // take deals with what a reply says of the attempt; sent is when its request was. It reports whether the
 // attempt is in the queue.
-func (a *attempt) take(sent time.Time, r protocol.Reply) (queued bool) {
+func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 	g := a.g
 	switch r.Outcome {
 	case protocol.Held:
 		lease := a.entry.Lease
-		until := sent.Add(r.Remaining - drift(lease))
+		until := sent.at.Add(r.Remaining - drift(lease))
 		if r.Remaining == protocol.Forever {
-			until = sent.Add(lease - drift(lease)) // somebody took the expiry away; renewals set it anew
+			until = sent.at.Add(lease - drift(lease)) // somebody took the expiry away; renewals set it anew
 		}
 		if !time.Now().Before(until) {
-			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent))
+			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent.at))
 			a.abandon()
 			g.settle()
 			return false
 		}
-		g.granted(a, grant{number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting})
+		g.granted(a, grant{number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
 		return false
 	case protocol.Queued:
-		a.sent, a.server = sent, r.Now
+		a.sent, a.server = sent.at, r.Now
 		if a.front.IsZero() && r.Place == 1 {
 			a.front = time.Now()
 		}
@@ -280,18 +287,28 @@ func (a *attempt) take(sent time.Time, r protocol.Reply) (queued bool) {
 }
 
 // schedule sets the timer of a waiter: at the front the holder's remaining lease, and never later than one
-// lease of its own (a lost event, a foreign holder without expiry); behind it as many leases as its place,
+// lease of its own (a lost event, a foreign holder without expiry), with crash detection a quarter of the
+// grace; behind it as many leases as its place,
 // so that a row of dead fronts cannot strand it.
 func (a *attempt) schedule(r protocol.Reply) {
 	wait := a.entry.Lease * time.Duration(max(r.Place, 1))
 	if r.Place == 1 && r.Remaining != protocol.Forever {
 		wait = min(wait, r.Remaining+time.Millisecond)
 	}
+	if grace := a.want.opts.grace; grace > 0 && !a.foreign {
+		// Look whether the holder lives; and who comes next, whether the front does.
+		switch r.Place {
+		case 1:
+			wait = min(wait, grace/4)
+		case 2:
+			wait = min(wait, 2*grace)
+		}
+	}
 	a.checkAt = time.Now().Add(wait)
 }
 
 // message takes what a script said to the attempt.
-func (a *attempt) message(m protocol.Message) {
+func (a *attempt) message(m protocol.Message, session int64) {
 	g := a.g
 	switch m.Verb {
 	case protocol.Grant:
@@ -303,20 +320,31 @@ func (a *attempt) message(m protocol.Message) {
 		if until.After(now) {
 			until = now
 		}
+		proof := until
 		until = until.Add(m.Lease - drift(m.Lease))
 		if !now.Before(until) {
 			a.look() // nothing certain is left on arrival: no hold
 			return
 		}
 		g.c.stats.wokenByMessage.Add(1)
-		g.granted(a, grant{number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true})
+		g.granted(a, grant{number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true, proof: moment{proof, session}})
 	case protocol.Front:
 		if a.front.IsZero() {
 			a.front = time.Now()
+			if grace := a.want.opts.grace; grace > 0 && !m.Foreign {
+				a.checkAt = earlier(a.checkAt, a.front.Add(grace/4))
+			}
 		}
 		a.foreign = m.Foreign
 		a.stir()
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // look has the waiter check at once.
@@ -415,8 +443,12 @@ func (a *attempt) check(echo bool) {
 	}
 	sent := a.begin(0)
 	g.unlock()
+	heard := time.Duration(-1)
+	if a.want.opts.grace > 0 {
+		heard = c.hub.upFor()
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
-	r, err := c.server.Check(ctx, g.keys, a.entry, echo)
+	r, err := c.server.Check(ctx, g.keys, a.entry, echo, heard)
 	cancel()
 	g.mu.Lock()
 	defer g.unlock()
@@ -424,7 +456,7 @@ func (a *attempt) check(echo bool) {
 	if err == nil {
 		c.heard(r.Now)
 		if echo {
-			c.hub.expectEcho(sent)
+			c.hub.expectEcho(sent.at)
 		}
 	}
 	if a.over {

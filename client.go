@@ -34,6 +34,7 @@ type Client struct {
 	id     string
 	hub    *hub
 	stats  counters
+	beat   heartbeat
 	db     int // for the names of keyspace channels
 
 	crew   crew
@@ -92,6 +93,7 @@ func New(c valkey.Client, opts ...Option) (*Client, error) {
 		heardOut: make(chan struct{}),
 		probed:   make(chan struct{}, 1),
 	}
+	client.beat.c, client.beat.kick = client, make(chan struct{}, 1)
 	client.hub = newHub(c, protocol.ChannelFor(client.id), o.client.logger, &client.stats)
 	client.hub.deliver = client.deliver
 	client.hub.gap = client.gap
@@ -118,14 +120,8 @@ func (c *Client) Close() error {
 	c.closing.Do(func() {
 		c.mu.Lock()
 		c.closed = true
-		gates := make([]*gate, 0, len(c.gates))
-		for _, g := range c.gates {
-			gates = append(gates, g)
-		}
 		c.mu.Unlock()
-		for _, g := range gates {
-			g.close()
-		}
+		c.each((*gate).close)
 		limited, stop := context.WithTimeout(context.Background(), closeLimit)
 		c.crew.wait(limited)
 		stop()
@@ -174,7 +170,7 @@ func (c *Client) use(g *gate) {
 }
 
 // deliver takes what a script said to us. It runs on the subscriber connection's reader.
-func (c *Client) deliver(payload string) {
+func (c *Client) deliver(payload string, session int64) {
 	m, err := protocol.ParseMessage(payload)
 	if err != nil {
 		c.opts.client.logger.Debug("valkeysync: unknown message", "error", err)
@@ -197,7 +193,7 @@ func (c *Client) deliver(payload string) {
 	}
 	c.mu.Unlock()
 	if g != nil {
-		g.message(m)
+		g.message(m, session)
 		c.leave(g)
 		return
 	}
@@ -242,8 +238,8 @@ func (c *Client) untilDone(request func(ctx context.Context) error) {
 	}
 }
 
-// gap: messages and events may have been missed.
-func (c *Client) gap() {
+// each calls f for every gate in use.
+func (c *Client) each(f func(*gate)) {
 	c.mu.Lock()
 	gates := make([]*gate, 0, len(c.gates))
 	for _, g := range c.gates {
@@ -252,19 +248,24 @@ func (c *Client) gap() {
 	}
 	c.mu.Unlock()
 	for _, g := range gates {
-		g.gap()
+		f(g)
 		c.leave(g)
 	}
+}
+
+// verifyHolds has every hold renewed now.
+func (c *Client) verifyHolds() { c.each((*gate).verify) }
+
+// gap: messages and events may have been missed.
+func (c *Client) gap() {
+	c.each((*gate).gap)
 	if c.ready.Load() {
-		c.crew.run(func() {
-			ctx, cancel := context.WithTimeout(c.ctx, startLimit)
-			defer cancel()
-			if err := c.listen(ctx); err != nil {
-				c.opts.client.logger.Warn("valkeysync: could not find out whether keyspace notifications arrive", "error", err)
-			}
-		})
+		c.crew.run(func() { c.untilDone(c.listen) })
 	}
 }
+
+// now is the moment of a request that is about to be sent.
+func (c *Client) now() moment { return moment{time.Now(), c.hub.session()} }
 
 // heard takes note of the server's time.
 func (c *Client) heard(now int64) {

@@ -44,10 +44,11 @@ func (l *Lease) Valid() bool { return l.hold.valid() }
 func (l *Lease) Until() time.Time {
 	l.gate.mu.Lock()
 	defer l.gate.unlock()
-	if l.hold.over && time.Now().Before(l.hold.until) {
+	until := l.hold.deadline()
+	if l.hold.over && time.Now().Before(until) {
 		return time.Time{}
 	}
-	return l.hold.until
+	return until
 }
 
 // Lost is closed when the lease is lost. It stays open when the lock is given back.

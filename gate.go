@@ -215,6 +215,7 @@ type grant struct {
 	until         time.Time     // certain until then
 	lease         time.Duration // what the server gave
 	waiting       int           // behind it, in other processes
+	proof         moment        // when the Client was alive for certain
 	byMessage     bool
 }
 
@@ -380,7 +381,7 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 }
 
 // message takes what a script said to an attempt of this gate.
-func (g *gate) message(m protocol.Message) {
+func (g *gate) message(m protocol.Message, session int64) {
 	g.mu.Lock()
 	defer g.unlock()
 	if h := g.holds[m.Attempt]; h != nil {
@@ -393,7 +394,7 @@ func (g *gate) message(m protocol.Message) {
 		return
 	}
 	if a := g.attempt; a != nil && a.entry.Attempt == m.Attempt {
-		a.message(m)
+		a.message(m, session)
 		return
 	}
 	g.c.disown(m)
@@ -407,6 +408,17 @@ func (g *gate) gap() {
 		g.c.stats.wokenByGap.Add(1)
 		g.attempt.look()
 	}
+	g.verifyLocked()
+}
+
+// verify has every hold here renewed now.
+func (g *gate) verify() {
+	g.mu.Lock()
+	defer g.unlock()
+	g.verifyLocked()
+}
+
+func (g *gate) verifyLocked() {
 	for _, h := range g.holds {
 		h.verifyLocked()
 	}

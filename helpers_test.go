@@ -58,10 +58,11 @@ func (b *bubble) dial(wrap func(net.Conn) net.Conn) valkey.Client {
 
 func (b *bubble) client(opts ...Option) *Client { return newClient(b.t, b.dial(nil), opts...) }
 
-// newClient makes a Client that is closed at the end of the test and logs to it.
+// newClient makes a Client that is closed at the end of the test and logs to it. Crash detection is off
+// unless opts turn it on, so that what is counted and timed is not its beats and checks.
 func newClient(t testing.TB, c valkey.Client, opts ...Option) *Client {
 	t.Helper()
-	client, err := New(c, append([]Option{WithLogger(testLogger(t))}, opts...)...)
+	client, err := New(c, append([]Option{WithLogger(testLogger(t)), WithCrashDetection(0)}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client

@@ -17,16 +17,18 @@ import (
 type hold struct {
 	g      *gate
 	entry  protocol.Entry
-	value  string // as the server keeps it: the proof of ownership
+	grace  time.Duration // crash detection; 0: off
+	value  string        // as the server keeps it: the proof of ownership
 	number int64
 	since  int64 // server ms
 	opts   *options
 	began  time.Time
 	latest int64 // until this server time a lost request of its attempt might still be run; 0: none was lost
 
-	until     time.Time    // certain until then
-	certain   atomic.Int64 // the same, as time since the Client's start, for readers without the mutex; 0: over
-	over      bool         // given back or lost
+	until     time.Time                 // its lease is certain until then
+	gone      atomic.Bool               // given back or lost: over, for readers without the mutex
+	certain   atomic.Pointer[certainty] // until, and the proof of life, for the same
+	over      bool                      // given back or lost
 	stopped   chan struct{}
 	lease     []*Lease // the acquisitions that share it
 	handed    int64    // how many acquisitions it has served: the low part of their tokens
@@ -52,18 +54,21 @@ func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millis
 func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
-		g: a.g, entry: a.entry, value: a.entry.Hold(got.number, got.since), number: got.number, since: got.since, opts: a.want.opts,
+		g: a.g, entry: a.entry, grace: a.entry.Grace, value: a.entry.Hold(got.number, got.since), number: got.number, since: got.since, opts: a.want.opts,
 		began: time.Now(), until: got.until, stopped: make(chan struct{}), contended: got.waiting > 0,
 	}
 	if a.unsure {
 		h.latest = a.latest
 	}
-	h.certain.Store(int64(h.until.Sub(c.start)))
+	h.certain.Store(&certainty{h.until, got.proof})
+	if h.grace > 0 {
+		c.beat.join(h.grace)
+	}
 	h.renewAt = h.until.Add(drift(got.lease) - got.lease).Add(got.lease / 3)
 	if c.stats.notifications.Load() {
 		h.watchAt = h.began.Add(watchAfter)
 	}
-	h.endTimer = time.AfterFunc(time.Until(h.until), h.end)
+	h.endTimer = time.AfterFunc(time.Until(h.deadline()), h.end)
 	h.tickTimer = time.AfterFunc(time.Until(h.nextTick()), h.tick)
 	a.g.holds[a.entry.Attempt] = h
 	c.use(a.g)
@@ -77,9 +82,31 @@ func (h *hold) nextTick() time.Time {
 	return h.renewAt
 }
 
+// certainty is until when a hold is certain by its lease, and the last proof of life of its own: the
+// sending of a request that confirmed it.
+type certainty struct {
+	until time.Time
+	proof moment
+}
+
+// deadline is until when the hold is certain: its lease and, under crash detection, a grace after the last
+// proof of life, its own or a beat. A beat counts only over the subscription under which the hold was last
+// confirmed. It needs no mutex.
+func (h *hold) deadline() time.Time {
+	c := h.certain.Load()
+	if h.grace == 0 {
+		return c.until
+	}
+	alive := c.proof.at
+	if beat := h.g.c.beat.last.Load(); beat != nil && beat.session == c.proof.session && beat.at.After(alive) {
+		alive = beat.at
+	}
+	return earlier(c.until, alive.Add(h.grace-drift(h.grace)))
+}
+
 // valid reports whether the hold is certain now. It needs no mutex.
 func (h *hold) valid() bool {
-	return time.Since(h.g.c.start) < time.Duration(h.certain.Load())
+	return !h.gone.Load() && time.Now().Before(h.deadline())
 }
 
 // end runs when the certain time is over, or should be.
@@ -94,15 +121,15 @@ func (h *hold) endLocked() {
 	if h.over {
 		return
 	}
-	if left := time.Until(h.until); left > 0 {
+	if left := time.Until(h.deadline()); left > 0 {
 		h.endTimer.Reset(left)
 		return
 	}
 	cause := CauseExpired
 	switch {
-	case h.stale():
+	case h.stale() && !time.Now().Before(h.until):
 		cause = CauseMaxHold
-	case h.lastErr != nil || h.renewing:
+	case time.Now().Before(h.until), h.lastErr != nil || h.renewing:
 		cause = CauseUnreachable
 	}
 	h.lose(cause)
@@ -168,14 +195,18 @@ func (h *hold) renewLocked() {
 func (h *hold) renew() {
 	g, c := h.g, h.g.c
 	lease := h.entry.Lease
-	limit := min(requestLimit, max(lease/4, minPause))
-	pause := max(minPause/2, lease/100)
+	window := lease // in which a renewal must get through
+	if h.grace > 0 {
+		window = min(lease, h.grace)
+	}
+	limit := min(requestLimit, max(window/4, minPause))
+	pause := minPause / 2 // a broken connection is found out by using it, and there may be several
 	for {
 		g.mu.Lock()
 		value := h.value
 		g.unlock()
 		echo := c.hub.wantsEcho()
-		sent := time.Now()
+		sent := c.now()
 		ctx, cancel := context.WithTimeout(c.ctx, limit)
 		r, err := c.server.Renew(ctx, g.keys, value, lease, echo)
 		cancel()
@@ -190,7 +221,7 @@ func (h *hold) renew() {
 		switch {
 		case err == nil && r.Outcome == protocol.Held:
 			if echo {
-				c.hub.expectEcho(sent)
+				c.hub.expectEcho(sent.at)
 			}
 			c.stats.renewals.Add(1)
 			h.contended = h.contended || r.Waiting > 0
@@ -220,19 +251,19 @@ func (h *hold) renew() {
 			t.Stop()
 			return
 		}
-		pause = min(2*pause, max(minPause, lease/10))
+		pause = min(2*pause, max(minPause, window/10))
 	}
 }
 
 // confirm moves the certain time on: a renewal sent then has set the lease anew.
-func (h *hold) confirm(sent time.Time, remaining time.Duration) {
+func (h *hold) confirm(sent moment, remaining time.Duration) {
 	h.renewing, h.lastErr = false, nil
-	if until := sent.Add(remaining - drift(h.entry.Lease)); until.After(h.until) {
+	if until := sent.at.Add(remaining - drift(h.entry.Lease)); until.After(h.until) {
 		h.until = until
-		h.certain.Store(int64(until.Sub(h.g.c.start)))
-		h.endTimer.Reset(time.Until(until))
 	}
-	h.renewAt = sent.Add(h.entry.Lease / 3)
+	h.certain.Store(&certainty{h.until, sent})
+	h.endTimer.Reset(time.Until(h.deadline()))
+	h.renewAt = sent.at.Add(h.entry.Lease / 3)
 	if h.renewMore {
 		h.renewMore = false
 		h.renewLocked()
@@ -256,7 +287,10 @@ func wrongType(err error) bool {
 // stop ends everything that goes on for the hold. The gate forgets it.
 func (h *hold) stop() {
 	h.over = true
-	h.certain.Store(0)
+	h.gone.Store(true)
+	if h.grace > 0 {
+		h.g.c.beat.part()
+	}
 	close(h.stopped)
 	h.endTimer.Stop()
 	h.tickTimer.Stop()

@@ -53,7 +53,7 @@ func (c *Client) listen(ctx context.Context) error {
 	case <-c.probed: // of a probe that was given up
 	default:
 	}
-	r, err := c.server.Check(ctx, &keys, entry, true)
+	r, err := c.server.Check(ctx, &keys, entry, true, -1)
 	if err != nil {
 		return err
 	}

@@ -20,16 +20,19 @@ import (
 type hub struct {
 	client  valkey.Client
 	own     string // the Client's channel
-	deliver func(payload string)
+	deliver func(payload string, session int64)
 	gap     func() // everything may have been missed: look again
 	log     *slog.Logger
 	stats   *counters
 
-	kick chan struct{} // capacity 1: topics or echo changed
+	kick   chan struct{} // capacity 1: topics or echo changed
+	broken chan struct{} // capacity 1: the connection is no good
 
 	mu      sync.Mutex
 	topics  map[string]*topic
-	up      bool          // the own channel is subscribed
+	up      bool // the own channel is subscribed
+	upSince time.Time
+	number  int64         // of the connection: it rises
 	refusal error         // why the server does not let us subscribe to the own channel
 	changed chan struct{} // closed, and replaced, when up or refusal changes
 	echoBy  time.Time     // an echo is due; zero: none
@@ -64,6 +67,7 @@ func newHub(client valkey.Client, own string, log *slog.Logger, stats *counters)
 	return &hub{
 		client: client, own: own, log: log, stats: stats,
 		kick:    make(chan struct{}, 1),
+		broken:  make(chan struct{}, 1),
 		topics:  map[string]*topic{},
 		changed: make(chan struct{}),
 	}
@@ -73,7 +77,7 @@ func newHub(client valkey.Client, own string, log *slog.Logger, stats *counters)
 func (h *hub) run(ctx context.Context) {
 	pause := minPause
 	for ctx.Err() == nil {
-		was, err := h.session(ctx)
+		was, err := h.connect(ctx)
 		var refusal error
 		if _, reply := valkey.IsValkeyErr(err); reply {
 			refusal = err
@@ -94,12 +98,20 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// session is the life of one connection. It reports whether it was ever up.
-func (h *hub) session(ctx context.Context) (up bool, err error) {
+// connect is the life of one connection. It reports whether it was ever up.
+func (h *hub) connect(ctx context.Context) (up bool, err error) {
 	conn, _ := h.client.Dedicate()
 	defer conn.Close()
+	h.mu.Lock()
+	h.number++
+	number := h.number
+	h.mu.Unlock()
+	select {
+	case <-h.broken: // said of an earlier one
+	default:
+	}
 	lost := conn.SetPubSubHooks(valkey.PubSubHooks{
-		OnMessage:      h.message,
+		OnMessage:      func(m valkey.PubSubMessage) { h.message(m, number) },
 		OnSubscription: func(valkey.PubSubSubscription) {},
 	})
 	have := map[string]bool{}
@@ -125,6 +137,8 @@ func (h *hub) session(ctx context.Context) (up bool, err error) {
 			}
 			return up, err
 		case <-h.kick:
+		case <-h.broken:
+			return up, errDeaf
 		case <-deaf:
 			if by := h.due(); !by.IsZero() && !time.Now().Before(by) {
 				return up, errDeaf
@@ -203,14 +217,14 @@ func (t *topic) confirm() {
 func (h *hub) turn(up bool, refusal error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.up, h.refusal, h.echoBy = up, refusal, time.Time{}
+	h.up, h.refusal, h.echoBy, h.upSince = up, refusal, time.Time{}, time.Now()
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-func (h *hub) message(m valkey.PubSubMessage) {
+func (h *hub) message(m valkey.PubSubMessage, session int64) {
 	if m.Channel == h.own {
-		h.deliver(m.Message)
+		h.deliver(m.Message, session)
 		return
 	}
 	h.mu.Lock()
@@ -248,6 +262,34 @@ func (h *hub) hears() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.up
+}
+
+// upFor is for how long the Client has been heard; negative: it is not.
+func (h *hub) upFor() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.up {
+		return -1
+	}
+	return time.Since(h.upSince)
+}
+
+// session is the number of the connection over which the Client hears; 0: over none.
+func (h *hub) session() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.up {
+		return 0
+	}
+	return h.number
+}
+
+// rebuild has the connection replaced.
+func (h *hub) rebuild() {
+	select {
+	case h.broken <- struct{}{}:
+	default:
+	}
 }
 
 // watch calls hear, on the connection's reader, for every message on channel, until stop.

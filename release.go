@@ -94,7 +94,7 @@ func (r *release) send() (decided bool, err error) {
 	}
 	var again *protocol.Entry
 	var latest int64
-	sent := time.Now()
+	var sent moment
 	if next != nil {
 		again, latest = &next.entry, c.latest()
 		sent = next.begin(latest)
@@ -139,7 +139,7 @@ func (r *release) send() (decided bool, err error) {
 }
 
 // goOn deals with what became of the attempt that was queued with the release.
-func (r *release) goOn(next *attempt, sent time.Time, reply protocol.Reply) {
+func (r *release) goOn(next *attempt, sent moment, reply protocol.Reply) {
 	g := r.h.g
 	switch reply.Outcome {
 	case protocol.LostIt, protocol.Gone:

@@ -116,9 +116,15 @@ func (s *Server) Leave(ctx context.Context, k *Keys, ref, entry string, kind Kin
 	return s.call(ctx, leaveScript, k, ref, entry, string(kind))
 }
 
-// Check looks at how things stand for e. With echo, an Echo is sent to the Client's channel.
-func (s *Server) Check(ctx context.Context, k *Keys, e Entry, echo bool) (Reply, error) {
-	return s.call(ctx, checkScript, k, e.String(), word(echo))
+// Check looks at how things stand for e. With echo, an Echo is sent to the Client's channel. The lease of
+// a holder that has died is cut where heard, for how long the Client has been subscribed, is at least twice
+// the holder's grace; a negative heard cuts nothing.
+func (s *Server) Check(ctx context.Context, k *Keys, e Entry, echo bool, heard time.Duration) (Reply, error) {
+	ago := ""
+	if heard >= 0 {
+		ago = itoa(heard.Milliseconds())
+	}
+	return s.call(ctx, checkScript, k, e.String(), word(echo), ago)
 }
 
 // Renew sets the full lease of a hold anew, if it is still ours.
@@ -131,6 +137,12 @@ func word(echo bool) string {
 		return "1"
 	}
 	return ""
+}
+
+// Beat publishes an Echo to the Client's own channel and says how many subscribers the node has counted.
+func (s *Server) Beat(ctx context.Context, client string) (int64, error) {
+	m := "echo - beat 0 0 0 0 -"
+	return s.Client.Do(ctx, s.Client.B().Publish().Channel(ChannelFor(client)).Message(m).Build()).AsInt64()
 }
 
 // Force takes the lock from whoever has it.

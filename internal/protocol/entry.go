@@ -59,6 +59,7 @@ type Entry struct {
 	Weight  int64
 	Lease   time.Duration // of a hold that the reply of a script tells
 	First   time.Duration // of a hold that a message tells
+	Grace   time.Duration // after which the hold of a dead Client ends; 0: only its lease ends it
 	Name    string        // of the Client, for people
 }
 
@@ -80,6 +81,8 @@ func (e Entry) String() string {
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, e.First.Milliseconds(), 10)
 	b = append(b, ' ')
+	b = strconv.AppendInt(b, e.Grace.Milliseconds(), 10)
+	b = append(b, ' ')
 	return string(append(b, e.Name...))
 }
 
@@ -100,20 +103,22 @@ type Holder struct {
 
 // ParseEntry reads what Entry.String wrote.
 func ParseEntry(s string) (Entry, bool) {
-	f := strings.SplitN(s, " ", 7)
-	if len(f) != 7 || len(f[2]) != 1 {
+	f := strings.SplitN(s, " ", 8)
+	if len(f) != 8 || len(f[2]) != 1 {
 		return Entry{}, false
 	}
 	client, attempt, ok := strings.Cut(f[0], "#")
 	weight, err1 := strconv.ParseInt(f[3], 10, 64)
 	lease, err2 := strconv.ParseInt(f[4], 10, 64)
 	first, err3 := strconv.ParseInt(f[5], 10, 64)
-	if !ok || err1 != nil || err2 != nil || err3 != nil {
+	grace, err4 := strconv.ParseInt(f[6], 10, 64)
+	if !ok || err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		return Entry{}, false
 	}
 	return Entry{
 		Client: client, Attempt: attempt, Kind: Kind(f[1]), Mode: Mode(f[2][0]), Weight: weight,
-		Lease: time.Duration(lease) * time.Millisecond, First: time.Duration(first) * time.Millisecond, Name: f[6],
+		Lease: time.Duration(lease) * time.Millisecond, First: time.Duration(first) * time.Millisecond,
+		Grace: time.Duration(grace) * time.Millisecond, Name: f[7],
 	}, true
 }
 

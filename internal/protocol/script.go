@@ -50,7 +50,7 @@ var (
 	acquireScript = newScript("acquire", granting, "entry", "how", "latest")
 	releaseScript = newScript("release", granting, "hold", "entry", "latest", "how")
 	leaveScript   = newScript("leave", granting, "ref", "entry", "kind")
-	checkScript   = newScript("check", granting, "entry", "echo")
+	checkScript   = newScript("check", granting, "entry", "echo", "heard")
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")
 	statusScript  = newScript("status", alone, "most")
 	forceScript   = newScript("force", granting)

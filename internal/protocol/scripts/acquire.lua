@@ -43,7 +43,7 @@ if not head() and fits(e) then
   hold(e, e.lease)
 elseif ARGV[3] == 'try' then
   local n = call('ZCARD', queue)
-  return { 'busy', now, 0, 0, remaining(), n + 1, n, holder() }
+  return { 'busy', now, 0, 0, remaining(e.mode), n + 1, n, holder() }
 else
   call('ZADD', queue, int(number()), e.raw)
   keep_queue(e.lease)

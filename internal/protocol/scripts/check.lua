@@ -4,10 +4,14 @@
 --
 -- ARGV[2] entry  the attempt
 -- ARGV[3] echo   a word to send to the caller's channel, or '': proves that messages arrive
+-- ARGV[4] heard  for how long (ms) the caller has been subscribed; '' : cut no lease
 --
 -- held, queued, gone: as in grant.lua. 'gone': dropped; join anew under a new attempt.
 local e = parse(ARGV[2])
 lapse(e.kind)
+if ARGV[4] ~= '' then
+  cut(tonumber(ARGV[4]))
+end
 local moved = false
 local first = head()
 while first and first ~= e.raw do

@@ -62,6 +62,35 @@ local function alive(e)
   return n.err ~= nil or n[2] > 0
 end
 
+-- A holder whose channel nobody hears has died, or will have renewed before its grace is over: its lease
+-- is cut to the grace. Nothing else is marked or remembered. A caller that was not heard itself a moment
+-- ago (server restart, failover) is no judge of others, and a holder without grace is left alone.
+local function cut(heard)
+  local function dead(e)
+    return e.grace > 0 and heard >= 2 * e.grace and not alive(e)
+  end
+  local entry = entry_of(held)
+  if entry then
+    local e = parse(entry)
+    if call('PTTL', lock) > e.grace and dead(e) then
+      call('PEXPIRE', lock, e.grace)
+    end
+  elseif held and string.sub(held, 1, 11) == 'vs1 shared ' then
+    local all = call('ZRANGE', shared, 0, -1, 'WITHSCORES')
+    local changed = false
+    for i = 1, #all, 2 do
+      local e = parse(entry_of(all[i]))
+      if all[i + 1] - now > e.grace and dead(e) then
+        call('ZADD', shared, 'XX', int(now + e.grace), all[i])
+        changed = e.kind
+      end
+    end
+    if changed then
+      mark(changed)
+    end
+  end
+end
+
 -- Takes e out of the queue and gives it the lock, unless it is dead. The caller of the script is alive
 -- by definition and is told by the reply, with the full lease; others get a message, after the writes,
 -- and the short first lease: a half-open connection counts as alive too.
@@ -138,12 +167,14 @@ local function tell_holder(ref)
   end
 end
 
--- How long the lock stays taken: -1 without end.
-local function remaining()
+-- How long the lock stays as it is, at most, for one who waits: -1 without end. A permit may come with
+-- the first shared hold that ends, a writer needs the last to end.
+local function remaining(mode)
   local left = call('PTTL', lock)
-  if left == -2 then
-    local last = call('ZRANGE', shared, -1, -1, 'WITHSCORES')
-    return last[2] and last[2] - now or 0
+  if left == -2 or mode == 'p' and held and string.sub(held, 1, 11) == 'vs1 shared ' then
+    local i = mode == 'p' and 0 or -1
+    local ends = call('ZRANGE', shared, i, i, 'WITHSCORES')[2]
+    return ends and ends - now or 0
   end
   return left
 end
@@ -160,7 +191,7 @@ local function state(e)
   end
   local rank = call('ZRANK', queue, e.raw)
   if rank then
-    return { 'queued', now, 0, 0, remaining(), rank + 1, call('ZCARD', queue), holder() }
+    return { 'queued', now, 0, 0, remaining(e.mode), rank + 1, call('ZCARD', queue), holder() }
   end
   return { 'gone', now }
 end

@@ -6,7 +6,7 @@
 -- KEYS[4] fence   string: the last number given out
 -- ARGV[1] tag     hash tag of shard channels ('{orders}'); '' where ordinary channels are used
 --
--- entry:  <ref> <kind> <mode> <weight> <lease ms> <first lease ms> <name>
+-- entry:  <ref> <kind> <mode> <weight> <lease ms> <first lease ms> <grace ms> <name>
 -- ref:    <client id>#<attempt>
 -- hold:   vs1 <number> <since ms> <entry>      the lock's value, or a member of shared
 -- marker: vs1 shared <kind>                    the lock's value while shared holds live
@@ -24,13 +24,13 @@ local function int(n)
 end
 
 local function parse(entry)
-  local ref, kind, mode, weight, lease, first = string.match(entry, '^(%S+) (%S+) (%S) (%d+) (%d+) (%d+) ')
-  return { raw = entry, ref = ref, kind = kind, mode = mode, weight = tonumber(weight), lease = lease, first = first }
+  local ref, kind, mode, weight, lease, first, grace = string.match(entry, '^(%S+) (%S+) (%S) (%d+) (%d+) (%d+) (%d+) ')
+  return { raw = entry, ref = ref, kind = kind, mode = mode, weight = tonumber(weight), lease = lease, first = first, grace = tonumber(grace) }
 end
 
 -- The entry inside a hold; nil for a marker, a foreign value, nothing.
 local function entry_of(value)
-  return value and string.match(value, '^vs1 %d+ %d+ (%S+ %S+ %S %d+ %d+ %d+ .*)$')
+  return value and string.match(value, '^vs1 %d+ %d+ (%S+ %S+ %S %d+ %d+ %d+ %d+ .*)$')
 end
 
 local function marker(kind)

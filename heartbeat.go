@@ -1,0 +1,106 @@
+package valkeysync
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// moment is when a request was sent, and over which subscription the Client heard then: 0 for none. A
+// proof of life counts for a hold only over the subscription under which its lease was last confirmed:
+// between two subscriptions a waiter may have taken the Client for dead and cut the lease.
+type moment struct {
+	at      time.Time
+	session int64
+}
+
+// heartbeat shows three times a grace, for as long as the Client holds anything under crash detection,
+// that the server still counts it among the living: it publishes to the Client's own channel, and the
+// reply says whether anybody hears that on the node that runs the scripts. (A PING answered on the
+// subscriber connection would say less: the connection may hang on a replica by now.)
+type heartbeat struct {
+	c    *Client
+	last atomic.Pointer[moment] // the last beat that was counted; nil before the first
+	kick chan struct{}          // capacity 1: grace became shorter
+
+	mu      sync.Mutex
+	holds   int
+	grace   time.Duration // the shortest of any hold so far
+	running bool
+}
+
+// join counts a hold. Its acquisition is a proof of life itself, so the first beat may wait.
+func (b *heartbeat) join(grace time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holds++
+	if b.grace == 0 || grace < b.grace {
+		b.grace = grace
+		select {
+		case b.kick <- struct{}{}:
+		default:
+		}
+	}
+	if !b.running {
+		b.running = b.c.crew.run(b.run)
+	}
+}
+
+func (b *heartbeat) part() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holds--
+}
+
+// run beats until nothing is held at the time of a beat.
+func (b *heartbeat) run() {
+	for {
+		b.mu.Lock()
+		every := b.grace / 3
+		b.mu.Unlock()
+		t := time.NewTimer(every)
+		select {
+		case <-t.C:
+		case <-b.kick:
+			t.Stop()
+			continue
+		case <-b.c.ctx.Done():
+			t.Stop()
+			return
+		}
+		b.mu.Lock()
+		if b.holds == 0 {
+			b.running = false
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		if !b.beat(2 * every) {
+			// A renewal is a proof of life too, and undoes what a waiter may have cut meanwhile.
+			b.c.verifyHolds()
+		}
+	}
+}
+
+// beat reports whether it was counted.
+func (b *heartbeat) beat(limit time.Duration) bool {
+	c := b.c
+	m := c.now()
+	if m.session == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	defer cancel()
+	n, err := c.server.Beat(ctx, c.id)
+	if err != nil || c.hub.session() != m.session {
+		return false // over which subscription it was counted is not known
+	}
+	if n == 0 {
+		c.hub.rebuild()
+		return false
+	}
+	b.last.Store(&m)
+	c.hub.expectEcho(m.at)
+	return true
+}
