@@ -78,6 +78,7 @@ func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 		return nil, err
 	}
 	g.waiters = append(g.waiters, w)
+	g.endLinger() // it was not for us, or we would have it
 	a := g.start()
 	g.unlock()
 	if a != nil {
@@ -162,13 +163,16 @@ func (g *gate) blocked() bool {
 	return false
 }
 
-// join lets a reader share the read hold of this process, as long as nobody waits for the lock.
+// join takes what this process holds already and nobody waits for: a hold that lingers, or, for a reader,
+// the read hold of others here.
 func (g *gate) join(w want) *Lease {
-	if w.mode != protocol.Reader || len(g.waiters) > 0 || g.attempt != nil {
+	if len(g.waiters) > 0 || g.attempt != nil {
 		return nil
 	}
 	for _, h := range g.holds {
-		if h.entry.Mode == protocol.Reader && !h.contended && h.valid() {
+		free := h.lingering() && h.handed < maxHanded && h.serves(w)
+		if free || w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && !h.contended && h.valid() {
+			h.stopLinger()
 			return g.lend(h, w.opts)
 		}
 	}
@@ -177,7 +181,7 @@ func (g *gate) join(w want) *Lease {
 
 // lend gives one more acquisition out of a hold.
 func (g *gate) lend(h *hold, opts *options) *Lease {
-	l := &Lease{hold: h, token: token(h.number, min(h.handed, 1023)), gate: g, opts: opts, held: h.entry.Weight}
+	l := &Lease{hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, held: h.entry.Weight}
 	h.handed++
 	h.lease = append(h.lease, l)
 	g.c.stats.acquired.Add(1)
@@ -289,7 +293,7 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 	}
 	l.finish()
 	h.lease = slices.DeleteFunc(h.lease, func(other *Lease) bool { return other == l })
-	if len(h.lease) > 0 {
+	if len(h.lease) > 0 || g.handOver(h) || h.linger() {
 		g.unlock()
 		return true, nil
 	}
@@ -387,7 +391,7 @@ func (g *gate) message(m protocol.Message, session int64) {
 	if h := g.holds[m.Attempt]; h != nil {
 		switch m.Verb {
 		case protocol.Waits:
-			h.contended = true
+			h.contend()
 		case protocol.Lost:
 			h.verifyLocked()
 		}

@@ -58,11 +58,11 @@ func (b *bubble) dial(wrap func(net.Conn) net.Conn) valkey.Client {
 
 func (b *bubble) client(opts ...Option) *Client { return newClient(b.t, b.dial(nil), opts...) }
 
-// newClient makes a Client that is closed at the end of the test and logs to it. Crash detection is off
-// unless opts turn it on, so that what is counted and timed is not its beats and checks.
+// newClient makes a Client that is closed at the end of the test and logs to it. Crash detection
+// and the turn are off unless opts turn them on, so that what is counted and timed is not their doing.
 func newClient(t testing.TB, c valkey.Client, opts ...Option) *Client {
 	t.Helper()
-	client, err := New(c, append([]Option{WithLogger(testLogger(t)), WithCrashDetection(0)}, opts...)...)
+	client, err := New(c, append([]Option{WithLogger(testLogger(t)), WithCrashDetection(0), WithTurn(0)}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client

@@ -32,7 +32,10 @@ type hold struct {
 	stopped   chan struct{}
 	lease     []*Lease // the acquisitions that share it
 	handed    int64    // how many acquisitions it has served: the low part of their tokens
-	contended bool     // somebody waits for it
+	contended bool     // another process waits for it
+
+	turnEnds    time.Time   // once contended: until when it may be handed over here
+	lingerTimer *time.Timer // set: nobody holds it, and it is kept for a while
 
 	endTimer  *time.Timer
 	tickTimer *time.Timer
@@ -55,7 +58,10 @@ func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
 		g: a.g, entry: a.entry, grace: a.entry.Grace, value: a.entry.Hold(got.number, got.since), number: got.number, since: got.since, opts: a.want.opts,
-		began: time.Now(), until: got.until, stopped: make(chan struct{}), contended: got.waiting > 0,
+		began: time.Now(), until: got.until, stopped: make(chan struct{}),
+	}
+	if got.waiting > 0 {
+		h.contend()
 	}
 	if a.unsure {
 		h.latest = a.latest
@@ -224,8 +230,10 @@ func (h *hold) renew() {
 				c.hub.expectEcho(sent.at)
 			}
 			c.stats.renewals.Add(1)
-			h.contended = h.contended || r.Waiting > 0
 			h.confirm(sent, r.Remaining)
+			if r.Waiting > 0 && g.attempt == nil { // not ourselves
+				h.contend()
+			}
 			g.unlock()
 			return
 		case err == nil:
@@ -294,6 +302,7 @@ func (h *hold) stop() {
 	close(h.stopped)
 	h.endTimer.Stop()
 	h.tickTimer.Stop()
+	h.stopLinger()
 	h.watch.stop()
 	g := h.g
 	delete(g.holds, h.entry.Attempt)
@@ -305,6 +314,7 @@ func (h *hold) stop() {
 func (h *hold) lose(cause Cause) {
 	g, c := h.g, h.g.c
 	lost := &LostError{Key: g.keys.Lock, Cause: cause, Err: h.lastErr}
+	lingered := h.lingerTimer != nil
 	h.stop()
 	for _, l := range h.lease {
 		l.lose(lost)
@@ -313,8 +323,8 @@ func (h *hold) lose(cause Cause) {
 	}
 	h.lease = nil
 	g.later(func() {
-		if cause == CauseClosed {
-			return // asked for
+		if cause == CauseClosed || lingered {
+			return // asked for, or nobody's
 		}
 		c.opts.client.logger.Warn("valkeysync: lease lost", "key", lost.Key, "cause", string(cause), "error", lost.Err)
 	})

@@ -178,6 +178,8 @@ func (r *release) lost(reply protocol.Reply) error {
 	}
 	err := &LostError{Key: h.g.keys.Lock, Cause: cause}
 	h.g.c.stats.lose(cause)
-	r.lease.onLost(err)
+	if r.lease != nil { // else it lingered
+		r.lease.onLost(err)
+	}
 	return err
 }

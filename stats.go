@@ -7,6 +7,7 @@ type Stats struct {
 	Acquired       uint64 // acquisitions, of any kind
 	ByReply        uint64 // of them, told by the reply of our own request
 	ByMessage      uint64 // of them, handed over by somebody's release, in a message
+	HandedOver     uint64 // of them, handed over by another goroutine of this process, without the server
 	Waits          uint64 // acquisitions that had to wait
 	GaveUp         uint64 // waits that ended by their context
 	WokenByMessage uint64 // looks at the lock because a script told us to
@@ -26,7 +27,7 @@ type Stats struct {
 var causes = [...]Cause{CauseExpired, CauseTaken, CauseDeleted, CauseUnreachable, CauseMaxHold, CauseClosed}
 
 type counters struct {
-	byReply, byMessage, waits, gaveUp                      atomic.Uint64
+	byReply, byMessage, handedOver, waits, gaveUp          atomic.Uint64
 	wokenByMessage, wokenByEvent, wokenByTimer, wokenByGap atomic.Uint64
 	renewals, renewalErrors, reconnects, acquired          atomic.Uint64
 	lost                                                   [len(causes)]atomic.Uint64 // in the order of causes
@@ -45,7 +46,7 @@ func (c *counters) lose(cause Cause) {
 func (c *Client) Stats() Stats {
 	n := &c.stats
 	s := Stats{
-		Acquired: n.acquired.Load(), ByReply: n.byReply.Load(), ByMessage: n.byMessage.Load(),
+		Acquired: n.acquired.Load(), ByReply: n.byReply.Load(), ByMessage: n.byMessage.Load(), HandedOver: n.handedOver.Load(),
 		Waits: n.waits.Load(), GaveUp: n.gaveUp.Load(),
 		WokenByMessage: n.wokenByMessage.Load(), WokenByEvent: n.wokenByEvent.Load(),
 		WokenByTimer: n.wokenByTimer.Load(), WokenByGap: n.wokenByGap.Load(),

@@ -152,17 +152,20 @@ local function grant(caller, moved, readers)
   end
 end
 
--- Whoever holds learns that someone waits.
+-- Whoever holds learns that someone waits, unless it is its own Client that does.
 local function tell_holder(ref)
-  local entry = entry_of(held)
-  if entry then
-    local e = parse(entry)
-    if e.ref ~= ref then
+  local id = string.match(ref, '^[^#]*#')
+  local function tell_one(value)
+    local e = parse(entry_of(value))
+    if string.sub(e.ref, 1, #id) ~= id then
       tell('waits', e, 0, '0')
     end
+  end
+  if entry_of(held) then
+    tell_one(held)
   elseif held and string.sub(held, 1, 11) == 'vs1 shared ' then
     for _, value in ipairs(members()) do
-      tell('waits', parse(entry_of(value)), 0, '0')
+      tell_one(value)
     end
   end
 end

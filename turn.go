@@ -1,0 +1,87 @@
+package valkeysync
+
+import (
+	"time"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// The turn: goroutines of one process hand a lock over to each other, without the server, as long as no
+// other process waits, and for a bounded time after one does. (Lock cohorting: Dice, Marathe, Shavit 2012;
+// the bound is what the starvation mode of Go's sync.Mutex does with 1 ms.) And the linger: a lock that
+// nobody holds is kept for a while.
+
+// maxHanded is how many acquisitions one hold can tell apart: the low ten bits of their tokens.
+const maxHanded = 1 << 10
+
+// contend takes note that another process waits.
+func (h *hold) contend() {
+	if !h.contended {
+		h.contended = true
+		h.turnEnds = time.Now().Add(h.opts.turn)
+	}
+	if h.lingerTimer != nil {
+		h.g.endLinger()
+	}
+}
+
+// serves: the hold is what w wants.
+func (h *hold) serves(w want) bool {
+	return h.entry.Mode == w.mode && h.entry.Weight == w.weight && h.entry.Lease == w.opts.lease && h.grace == w.opts.grace && h.valid()
+}
+
+// handOver gives a hold that was just unlocked to the next goroutine here, if the turn allows.
+func (g *gate) handOver(h *hold) bool {
+	if g.kind == protocol.RWMutexKind || len(g.waiters) == 0 || h.opts.turn == 0 || h.handed >= maxHanded {
+		return false
+	}
+	if h.contended && !time.Now().Before(h.turnEnds) {
+		return false
+	}
+	w := g.waiters[0]
+	if !h.serves(w.want) || w.try {
+		return false
+	}
+	g.waiters = g.waiters[1:]
+	h.opts = w.opts
+	h.began = time.Now()
+	w.ready <- outcome{lease: g.lend(h, w.opts)}
+	g.c.stats.handedOver.Add(1)
+	g.settle()
+	return true
+}
+
+// linger keeps a hold that nobody here wants, if it may, and reports whether it does.
+func (h *hold) linger() bool {
+	if h.opts.linger == 0 || h.contended || len(h.g.waiters) > 0 || h.g.attempt != nil || h.handed >= maxHanded || !h.valid() {
+		return false
+	}
+	h.lingerTimer = time.AfterFunc(h.opts.linger, func() {
+		h.g.mu.Lock()
+		defer h.g.unlock()
+		if h.lingerTimer != nil {
+			h.g.endLinger()
+		}
+	})
+	return true
+}
+
+func (h *hold) lingering() bool { return h.lingerTimer != nil }
+
+func (h *hold) stopLinger() {
+	if h.lingerTimer != nil {
+		h.lingerTimer.Stop()
+		h.lingerTimer = nil
+	}
+}
+
+// endLinger gives back what lingers here, and queues in the same request for whoever waits.
+func (g *gate) endLinger() {
+	for _, h := range g.holds {
+		if h.lingering() {
+			h.stop()
+			r := &release{h: h, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
+			g.later(func() { g.c.crew.run(func() { r.repeat(time.Time{}) }) })
+		}
+	}
+}
