@@ -249,7 +249,7 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		if r.Remaining == protocol.Forever {
 			until = sent.at.Add(lease - drift(lease)) // somebody took the expiry away; renewals set it anew
 		}
-		if !time.Now().Before(until) {
+		if !a.certain(until, sent.at) {
 			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent.at))
 			a.abandon()
 			g.settle()
@@ -284,6 +284,14 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		g.settle()
 		return false
 	}
+}
+
+// certain: something certain is left of a hold whose lease ends then and whose proof of life is that.
+func (a *attempt) certain(until, proof time.Time) bool {
+	if grace := a.entry.Grace; grace > 0 {
+		until = earlier(until, proof.Add(grace-drift(grace)))
+	}
+	return time.Now().Before(until)
 }
 
 // schedule sets the timer of a waiter: at the front the holder's remaining lease, and never later than one
@@ -322,7 +330,7 @@ func (a *attempt) message(m protocol.Message, session int64) {
 		}
 		proof := until
 		until = until.Add(m.Lease - drift(m.Lease))
-		if !now.Before(until) {
+		if !a.certain(until, proof) {
 			a.look() // nothing certain is left on arrival: no hold
 			return
 		}

@@ -118,11 +118,11 @@ func (l *Lease) context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	l.gate.mu.Lock()
 	defer l.gate.unlock()
-	switch {
-	case l.lost != nil:
-		cancel(l.lost)
+	switch lost := l.lost; {
+	case lost != nil:
+		l.gate.later(func() { cancel(lost) })
 	case l.ended:
-		cancel(nil)
+		l.gate.later(func() { cancel(nil) })
 	default:
 		l.cancel = cancel
 	}
