@@ -3,6 +3,7 @@ package valkeysync
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,6 +17,8 @@ type Lease struct {
 	held  int64 // weight that is not released yet; guarded by the Semaphore's mutex
 
 	shrinking sync.Mutex // one change of weight at a time
+
+	over atomic.Bool // given back or lost, for readers without the mutex
 
 	// Guarded by the gate's mutex.
 	ended   bool
@@ -37,7 +40,7 @@ func (l *Lease) Token() int64 { return l.token }
 // Valid reports whether the lease is certain at this moment: not lost, not given back, and no other
 // process can have been given the lock. It looks at the clock, so it is right even where a process that
 // was stopped has just gone on.
-func (l *Lease) Valid() bool { return l.hold.valid() }
+func (l *Lease) Valid() bool { return !l.over.Load() && l.hold.valid() }
 
 // Until is the time until which the lease is certain; renewals move it on. It is past once the lease is
 // lost or given back.
@@ -45,7 +48,7 @@ func (l *Lease) Until() time.Time {
 	l.gate.mu.Lock()
 	defer l.gate.unlock()
 	until := l.hold.deadline()
-	if l.hold.over && time.Now().Before(until) {
+	if l.over.Load() && time.Now().Before(until) {
 		return time.Time{}
 	}
 	return until
@@ -67,6 +70,7 @@ func (l *Lease) Lost() <-chan struct{} {
 // lose tells whoever uses the lease. The gate's mutex is held.
 func (l *Lease) lose(err *LostError) {
 	l.lost = err
+	l.over.Store(true)
 	if l.lostCh != nil {
 		close(l.lostCh)
 	}
@@ -86,6 +90,7 @@ func (l *Lease) onLost(err *LostError) {
 // finish is the ordinary end. The gate's mutex is held.
 func (l *Lease) finish() {
 	l.ended = true
+	l.over.Store(true)
 	if l.cancel != nil {
 		cancel := l.cancel
 		l.gate.later(func() { cancel(nil) })

@@ -370,7 +370,7 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	h.stop()
 	// While a writer holds, nobody else here has an attempt.
 	g.waiters = slices.Insert(g.waiters, 0, w)
-	r := &release{h: h, lease: l, next: g.start(), after: protocol.Downgrade, done: make(chan struct{})}
+	r := &release{h: h, lease: l, next: g.start(), after: protocol.Downgrade, downs: w, done: make(chan struct{})}
 	l.release = r
 	g.unlock()
 	if !g.c.crew.run(func() { r.repeat(time.Time{}) }) {

@@ -3,6 +3,7 @@ package valkeysync
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
@@ -16,6 +17,7 @@ type release struct {
 	lease *Lease   // the last acquisition that shared it
 	next  *attempt // nil: nobody here waits
 	after protocol.After
+	downs *waiter // after a downgrade: who asked for it
 	dirty bool // a request was never answered: "not yours" may mean that it was run
 
 	done chan struct{} // closed when err is what became of it
@@ -94,15 +96,16 @@ func (r *release) send() (decided bool, err error) {
 	}
 	var again *protocol.Entry
 	var latest int64
+	after := protocol.Queue // where nobody waits for more any longer, it is given back and that is all
 	var sent moment
 	if next != nil {
-		again, latest = &next.entry, c.latest()
+		again, latest, after = &next.entry, c.latest(), r.after
 		sent = next.begin(latest)
 	}
 	g.unlock()
 
 	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
-	reply, err := c.server.Release(ctx, g.keys, h.value, again, r.after, latest)
+	reply, err := c.server.Release(ctx, g.keys, h.value, again, after, latest)
 	cancel()
 
 	g.mu.Lock()
@@ -115,11 +118,19 @@ func (r *release) send() (decided bool, err error) {
 		if h.latest >= reply.Now {
 			h.forget() // a request from before the grant may still be run
 		}
-		if next != nil && !next.over {
-			r.goOn(next, sent, reply)
+		var lost *LostError
+		if reply.Outcome == protocol.LostIt {
+			lost = r.lost(reply)
 		}
-		if reply.Outcome == protocol.LostIt && !r.dirty {
-			return true, r.lost(reply)
+		if next != nil && !next.over {
+			r.goOn(next, sent, reply, lost)
+		}
+		if lost != nil && !r.dirty {
+			c.stats.lose(lost.Cause)
+			if r.lease != nil { // else it lingered
+				r.lease.onLost(lost)
+			}
+			return true, lost
 		}
 		return true, nil
 	}
@@ -130,7 +141,10 @@ func (r *release) send() (decided bool, err error) {
 	// It lapses with its lease.
 	if next != nil && !next.over {
 		if r.after == protocol.Downgrade {
-			r.undone(next)
+			if judge(err) == passing {
+				err = &LostError{Key: g.keys.Lock, Cause: CauseUnreachable, Err: err}
+			}
+			r.undone(next, err)
 		} else {
 			g.later(func() { c.crew.run(next.run) })
 		}
@@ -139,17 +153,15 @@ func (r *release) send() (decided bool, err error) {
 }
 
 // goOn deals with what became of the attempt that was queued with the release.
-func (r *release) goOn(next *attempt, sent moment, reply protocol.Reply) {
+func (r *release) goOn(next *attempt, sent moment, reply protocol.Reply, lost *LostError) {
 	g := r.h.g
-	switch reply.Outcome {
-	case protocol.LostIt, protocol.Gone:
-		if r.after == protocol.Downgrade {
-			r.undone(next)
-			return
-		}
+	switch {
+	case lost != nil && r.after == protocol.Downgrade:
+		r.undone(next, lost)
+	case lost != nil || reply.Outcome == protocol.Gone:
 		g.seen = reply
 		next.take(sent, protocol.Reply{Outcome: protocol.Gone}) // whether it was queued and dropped is not known
-	case protocol.Released: // came too late to queue
+	case reply.Outcome == protocol.Released: // came too late to queue
 		g.later(func() { g.c.crew.run(next.run) })
 	default:
 		g.seen = reply
@@ -159,27 +171,23 @@ func (r *release) goOn(next *attempt, sent moment, reply protocol.Reply) {
 	}
 }
 
-// undone: a downgrade did not happen. Its waiter is the first, and is told so.
-func (r *release) undone(next *attempt) {
+// undone: a downgrade did not happen. Who asked for it is told so, if it has not given up; readers here
+// that came behind it ask anew.
+func (r *release) undone(next *attempt, err error) {
 	g := r.h.g
+	if i := slices.Index(g.waiters, r.downs); i >= 0 {
+		g.waiters = slices.Delete(g.waiters, i, i+1)
+		r.downs.ready <- outcome{err: err}
+	}
 	next.abandon()
-	w := g.waiters[0]
-	g.waiters = g.waiters[1:]
-	w.ready <- outcome{err: ErrNotLocked}
 	g.settle()
 }
 
 // lost: the server says that the hold was not ours any more.
-func (r *release) lost(reply protocol.Reply) error {
-	h := r.h
+func (r *release) lost(reply protocol.Reply) *LostError {
 	cause := takenOrDeleted(reply.Holder)
-	if !time.Now().Before(h.until) {
+	if !time.Now().Before(r.h.until) {
 		cause = CauseExpired
 	}
-	err := &LostError{Key: h.g.keys.Lock, Cause: cause}
-	h.g.c.stats.lose(cause)
-	if r.lease != nil { // else it lingered
-		r.lease.onLost(err)
-	}
-	return err
+	return &LostError{Key: r.h.g.keys.Lock, Cause: cause}
 }

@@ -2,7 +2,6 @@ package valkeysync
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
@@ -118,9 +117,6 @@ func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 	}
 	reader, err := l.gate.downgrade(parent, l, want{mode: protocol.Reader, weight: 1, opts: &rw.r.opts})
 	if err != nil {
-		if errors.Is(err, ErrNotLocked) {
-			err = &LostError{Key: rw.w.keys.Lock, Cause: CauseTaken}
-		}
 		return nil, err
 	}
 	rw.r.keep(reader)

@@ -31,7 +31,7 @@ elseif ARGV[4] ~= 'm' then
   value = find_hold(ARGV[2], 'r')
   if value then
     call('ZREM', shared, value)
-    if not held or held == marker(ARGV[4]) then
+    if open_to(ARGV[4]) then
       mark(ARGV[4])
     end
   end

@@ -53,14 +53,24 @@ local function tell(verb, e, number, ms, waiting)
   redis.pcall(ARGV[1] == '' and 'PUBLISH' or 'SPUBLISH', channel(e.ref), text)
 end
 
--- The marker stands as long as the longest shared lease, and is set anew with every change of them.
+-- Whether the key is free of all but shared holds of that kind.
+local function open_to(kind)
+  return not held or held == marker(kind)
+end
+
+-- The marker stands as long as the longest shared lease, which every change of them sets anew: by its
+-- expiry alone where it stands already, for holders watch the key, and a SET would wake them all.
 local function mark(kind)
   local last = call('ZRANGE', shared, -1, -1, 'WITHSCORES')
   if last[2] then
     local left = int(math.max(last[2] - now, 1))
-    held = marker(kind)
+    if held == marker(kind) then
+      call('PEXPIRE', lock, left)
+    else
+      held = marker(kind)
+      call('SET', lock, held, 'PX', left)
+    end
     freed = false
-    call('SET', lock, held, 'PX', left)
     call('PEXPIRE', shared, left)
   elseif held == marker(kind) then
     held = false
@@ -68,12 +78,15 @@ local function mark(kind)
   end
 end
 
--- Shared holds whose lease has ended go first in every script.
+-- Shared holds whose lease has ended go first in every script. It looks before it writes: after a write
+-- that frees, a server without memory would let the writes pass that it is to refuse.
 local function lapse(kind)
-  if kind == 'm' then
+  local before = '(' .. int(now)
+  if kind == 'm' or call('ZCOUNT', shared, '-inf', before) == 0 then
     return
   end
-  if call('ZREMRANGEBYSCORE', shared, '-inf', '(' .. int(now)) > 0 and (not held or held == marker(kind)) then
+  call('ZREMRANGEBYSCORE', shared, '-inf', before)
+  if open_to(kind) then
     mark(kind)
   end
 end

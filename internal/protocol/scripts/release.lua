@@ -45,12 +45,15 @@ if mine.mode == 'x' then
   freed = true
 else
   call('ZREM', shared, value)
-  if not held or held == marker(mine.kind) then
+  if open_to(mine.kind) then
     mark(mine.kind)
   end
 end
 local readers = mine.kind == 'w' and mine.mode == 'x'
 
+if again then
+  call('ZREM', queue, again.raw) -- a first write that frees lets the others pass when memory is out
+end
 if ARGV[5] == 'downgrade' then
   hold(again, again.lease)
   grant('', false, true)
@@ -60,7 +63,6 @@ if not again or latest > 0 and now > latest then
   grant('', false, readers)
   return { 'released', now }
 end
-call('ZREM', queue, again.raw) -- a first write that frees may be followed by others when memory is out
 if waiting == 0 and fits(again) then
   -- Nobody else waits: the caller has it again.
   local n = hold(again, again.lease)

@@ -15,11 +15,12 @@ end
 local value = owned(ARGV[2])
 if value and mine.mode == 'x' then
   call('PEXPIRE', lock, ARGV[3])
-elseif value and held and held ~= marker(mine.kind) then
+elseif value and not open_to(mine.kind) then
   -- Somebody's plain SET took the key away from the shared holds.
   call('ZREM', shared, value)
   value = nil
 elseif value then
+  call('PEXPIRE', shared, ARGV[3]) -- a first write that takes no memory lets the others pass without any
   call('ZADD', shared, 'XX', int(now + ARGV[3]), value)
   mark(mine.kind)
 end

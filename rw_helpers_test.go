@@ -1,0 +1,18 @@
+package valkeysync
+
+import (
+	"testing"
+
+	"github.com/valkeysync/valkeysync/internal/testserver"
+)
+
+// eachServer is testserver.Each with the flavors, and all such tests, beside each other.
+func eachServer(t *testing.T, args []string, fn func(t *testing.T, s *testserver.Server)) {
+	t.Parallel()
+	for _, f := range testserver.Flavors() {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			fn(t, testserver.Start(t, f, args...))
+		})
+	}
+}
