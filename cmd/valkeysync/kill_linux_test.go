@@ -75,6 +75,7 @@ func TestCtrlCEndsTheDemoInOrder(t *testing.T) {
 			require.Empty(t, r.stderr.String())
 			require.Contains(t, r.stdout.String(), "interrupted")
 			require.Equal(t, r.row("acquisitions"), r.row("counter at the end"), "the table is there, and what was begun was ended")
+			require.Regexp(t, `(?m)^server commands for each of them$`, r.stdout.String(), "every worker has ended in order")
 			require.Zero(t, keys(t, s))
 		})
 	}
