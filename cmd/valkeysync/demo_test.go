@@ -1,0 +1,99 @@
+package main
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/valkeysync/valkeysync/internal/testserver"
+)
+
+// keys is how many keys a server has.
+func keys(t *testing.T, s *testserver.Server) int64 {
+	t.Helper()
+	m, err := s.Do("DBSIZE")
+	require.NoError(t, err)
+	n, err := m.ToInt64()
+	require.NoError(t, err)
+	return n
+}
+
+func TestDemoNeedsNothingInstalled(t *testing.T) {
+	t.Parallel()
+	r := start(t, "demo", "-duration", "1500ms")
+	require.Equal(t, 0, r.status(), "%s%s", &r.stdout, &r.stderr)
+	require.Empty(t, r.stderr.String())
+	require.Positive(t, r.row("acquisitions"))
+	require.Equal(t, r.row("acquisitions"), r.row("counter at the end"))
+	require.Zero(t, r.row("lost updates"))
+	require.Regexp(t, `(?m)`+progress+`worker [1-4] holds; waiting: `, r.stdout.String())
+	require.Contains(t, r.stdout.String(), "No update was lost.")
+	require.NotContains(t, r.stdout.String(), "\x1b", "nothing for terminals in a pipe")
+	require.NotRegexp(t, `(?m) $`, r.stdout.String())
+	for _, n := range []string{"1", "2", "3", "4"} {
+		require.Regexp(t, `(?m)^worker `+n+` +[0-9]+ +[0-9,]+ +(1[5-9]|[23][0-9])\.[0-9]%`, r.stdout.String(), "first come, first served: equal shares")
+	}
+}
+
+func TestDemoOnARealServerLeavesNothingThereAndCountsWhatItCost(t *testing.T) {
+	t.Parallel()
+	testserver.Each(t, nil, func(t *testing.T, s *testserver.Server) {
+		t.Parallel()
+		r := start(t, "demo", "-url", string(s.Flavor())+"://"+s.Addr()+"/5", "-duration", "1s", "-workers", "3", "-goroutines", "2")
+		require.Equal(t, 0, r.status(), "%s%s", &r.stdout, &r.stderr)
+		require.Empty(t, r.stderr.String())
+		require.Zero(t, r.row("lost updates"))
+		total := r.row("acquisitions")
+		require.Positive(t, total)
+		info, err := s.Do("INFO", "keyspace")
+		require.NoError(t, err)
+		text, err := info.ToString()
+		require.NoError(t, err)
+		require.NotContains(t, text, "db", "no key is left")
+
+		// The server has counted the scripts too, with those that the demo does not show: four Clients
+		// that are made and closed, and a look at the lock every second.
+		lock := regexp.MustCompile(`(?m)^  lock +([0-9.]+)  .*EVALSHA ([0-9,]+)`).FindStringSubmatch(r.stdout.String())
+		require.NotNil(t, lock, r.stdout.String())
+		shown, err := strconv.Atoi(strings.ReplaceAll(lock[2], ",", ""))
+		require.NoError(t, err)
+		counted := int(s.Calls()["evalsha"])
+		require.GreaterOrEqual(t, counted, shown)
+		require.LessOrEqual(t, counted, shown+40)
+		each, err := strconv.ParseFloat(lock[1], 64)
+		require.NoError(t, err)
+		require.InDelta(t, float64(shown)/float64(total), each, 0.1)
+	})
+}
+
+func TestDemoWithoutTheLockLosesUpdatesAndSaysSo(t *testing.T) {
+	t.Parallel()
+	r := start(t, "demo", "-duration", "500ms", "-no-lock")
+	require.Equal(t, 1, r.status(), "%s%s", &r.stdout, &r.stderr)
+	require.Empty(t, r.stderr.String())
+	require.Contains(t, r.stdout.String(), "WITHOUT a lock")
+	lost := r.row("lost updates")
+	require.Positive(t, lost)
+	require.Equal(t, r.row("increments"), r.row("counter at the end")+lost)
+	require.Contains(t, r.stdout.String(), "updates were lost, as they are without a lock")
+}
+
+func TestDemoWithoutTheLockAndAloneLosesNothing(t *testing.T) {
+	t.Parallel()
+	r := start(t, "demo", "-duration", "300ms", "-no-lock", "-workers", "1", "-goroutines", "1")
+	require.Equal(t, 0, r.status(), "%s%s", &r.stdout, &r.stderr)
+	require.Zero(t, r.row("lost updates"))
+}
+
+func TestDemoThatLosesItsServerCannotSay(t *testing.T) {
+	t.Parallel()
+	s := testserver.Start(t, testserver.Valkey)
+	r := start(t, "demo", "-url", "valkey://"+s.Addr(), "-duration", "2s", "-workers", "2")
+	r.until(progress)
+	s.Kill()
+	require.Equal(t, 2, r.status(), "%s%s", &r.stdout, &r.stderr)
+	require.Contains(t, r.stderr.String(), "read the counter")
+}
