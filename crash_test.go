@@ -2,7 +2,6 @@ package valkeysync
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -27,8 +26,6 @@ type lineConn struct {
 	line       *line
 	subscriber bool
 }
-
-var errCut = errors.New("the line is cut")
 
 func (l *line) wrap(c net.Conn) net.Conn {
 	l.mu.Lock()

@@ -18,7 +18,7 @@ type release struct {
 	next  *attempt // nil: nobody here waits
 	after protocol.After
 	downs *waiter // after a downgrade: who asked for it
-	dirty bool // a request was never answered: "not yours" may mean that it was run
+	dirty bool    // a request was never answered: "not yours" may mean that it was run
 
 	done chan struct{} // closed when err is what became of it
 	err  error

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// locked is a writer of a Client of its own, in a bubble.
-func locked(t *testing.T, b *bubble, key string, opts ...Option) (*RWMutex, context.Context) {
+// writer is a writer of a Client of its own, in a bubble.
+func writer(t *testing.T, b *bubble, key string, opts ...Option) (*RWMutex, context.Context) {
 	rw := b.client(opts...).RWMutex(key)
 	ctx, err := rw.LockContext(context.WithValue(t.Context(), valueKey{}, "mine"))
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ type valueKey struct{}
 func TestDowngradeLetsNoWriterInBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
-		rw, w := locked(t, b, "config")
+		rw, w := writer(t, b, "config")
 		other := b.client().RWMutex("config")
 		order := make(chan string, 3)
 		go func() {
@@ -111,7 +111,7 @@ func TestDowngradeOfALostLeaseSaysWhy(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBubble(t)
 				told := make(chan error, 2)
-				rw, w := locked(t, b, "config", WithOnLost(func(_ string, err error) { told <- err }))
+				rw, w := writer(t, b, "config", WithOnLost(func(_ string, err error) { told <- err }))
 				c.lose(b)
 				_, err := rw.Downgrade(w)
 				var lost *LostError
@@ -134,7 +134,7 @@ func TestDowngradeOfALostLeaseSaysWhy(t *testing.T) {
 func TestDowngradeGivenUpGivesTheLockBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
-		rw, w := locked(t, b, "config", WithLease(time.Hour), WithCrashDetection(0))
+		rw, w := writer(t, b, "config", WithLease(time.Hour), WithCrashDetection(0))
 		other := b.client().RWMutex("config")
 		b.SetError("LOADING")
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
@@ -155,7 +155,7 @@ func TestDowngradeGivenUpGivesTheLockBack(t *testing.T) {
 func TestDowngradeFailsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
-		rw, _ := locked(t, b, "config", WithLease(time.Hour), WithCrashDetection(0))
+		rw, _ := writer(t, b, "config", WithLease(time.Hour), WithCrashDetection(0))
 		b.SetError("LOADING")
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()

@@ -134,6 +134,9 @@ func (c *tap) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult 
 	})
 }
 
+// handedLease is the lease of a hold that is handed over by message, with crash detection off.
+const handedLease = 2 * time.Second
+
 var errCut = errors.New("the connection was cut")
 
 // pass does nothing to a run.
@@ -352,7 +355,7 @@ func (p *peer) messages() []protocol.Message {
 func (p *peer) entry(attempt string) protocol.Entry {
 	return protocol.Entry{
 		Client: p.id, Attempt: attempt, Kind: protocol.MutexKind, Mode: protocol.Exclusive, Weight: 1,
-		Lease: defaultLease, First: firstLease, Name: p.id,
+		Lease: defaultLease, First: handedLease, Name: p.id,
 	}
 }
 
@@ -369,7 +372,7 @@ func (p *peer) acquire(e protocol.Entry) protocol.Reply {
 
 func (p *peer) check(e protocol.Entry) protocol.Reply {
 	p.t.Helper()
-	return p.reply(p.Check(p.t.Context(), &p.keys, e, false))
+	return p.reply(p.Check(p.t.Context(), &p.keys, e, false, -1))
 }
 
 func (p *peer) leave(e protocol.Entry) {
