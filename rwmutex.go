@@ -27,7 +27,10 @@ type RWMutex struct {
 
 // RWMutex returns a reader/writer lock for the key. See [Client.Mutex] for the key and the options.
 func (c *Client) RWMutex(key string, opts ...Option) *RWMutex {
-	return &RWMutex{newHandle(c, protocol.RWMutexKind, key, opts), newHandle(c, protocol.RWMutexKind, key, opts)}
+	rw := new(RWMutex)
+	rw.w.init(c, protocol.RWMutexKind, key, opts)
+	rw.r.init(c, protocol.RWMutexKind, key, opts)
+	return rw
 }
 
 // Lock locks rw for writing. It blocks and panics as [Mutex.Lock] does.
@@ -115,7 +118,7 @@ func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok && c.lease == l {
 		parent = c.parent // ending the write lock ends its context, and must not end the read lock's
 	}
-	reader, err := l.gate.downgrade(parent, l, want{mode: protocol.Reader, weight: 1, opts: &rw.r.opts})
+	reader, err := l.gate.downgrade(parent, l, want{mode: protocol.Reader, weight: 1, opts: rw.r.opts})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ type Semaphore struct {
 // Semaphore returns a semaphore of that size for the key. See [Client.Mutex] for the key and the options.
 // A size below 1 is ErrInvalidOption at the first use.
 func (c *Client) Semaphore(key string, size int64, opts ...Option) *Semaphore {
-	s := &Semaphore{handle: newHandle(c, protocol.SemaphoreKind(size), key, opts), size: size}
+	s := &Semaphore{size: size}
+	s.init(c, protocol.SemaphoreKind(size), key, opts)
 	if size < 1 {
 		s.err = errors.Join(s.err, fmt.Errorf("%w: Semaphore(%q, %d): the size must be at least 1", ErrInvalidOption, key, size))
 	}

@@ -1,0 +1,203 @@
+package valkeysync
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// handle is what the primitives' faces share: the acquisitions that one Mutex (or one side of an RWMutex)
+// has given out and not yet got back.
+type handle struct {
+	c    *Client
+	kind protocol.Kind
+	keys protocol.Keys
+	opts *options
+	err  error // the key or an option cannot be used
+
+	mu      sync.Mutex
+	out     []*Lease // living
+	lost    []*Lease // lost, and their unlock has not come yet
+	pending []*Lease // unlocked, and the server has not confirmed it in time
+}
+
+func (h *handle) init(c *Client, kind protocol.Kind, key string, opts []Option) {
+	h.c, h.kind, h.opts = c, kind, &c.opts
+	var err, wrong error
+	h.keys, err = protocol.KeysFor(c.opts.client.prefix, key)
+	if len(opts) > 0 {
+		own := c.opts
+		wrong = own.apply(opts)
+		h.opts = &own
+	}
+	h.err = errors.Join(err, wrong)
+}
+
+func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
+	if h.err != nil {
+		return nil, h.err
+	}
+	if ctx.Err() != nil {
+		return nil, &WaitError{Key: h.keys.Lock, Err: contextEnd(ctx)}
+	}
+	w.opts = h.opts
+	g, err := h.c.enter(h.kind, &h.keys)
+	if err != nil {
+		return nil, err
+	}
+	defer h.c.leave(g)
+	if w.mode != protocol.Permit && carries(ctx, func(l *Lease) bool {
+		return l.gate == g && (w.mode == protocol.Exclusive || l.hold.entry.Mode == protocol.Exclusive)
+	}) {
+		return nil, ErrDeadlock
+	}
+	l, err := g.acquire(ctx, w)
+	if err == nil {
+		h.keep(l)
+	}
+	return l, err
+}
+
+// keep takes note of an acquisition that has been given out.
+func (h *handle) keep(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sort()
+	h.out = append(h.out, l)
+}
+
+// sort puts the acquisitions whose lease was lost aside.
+func (h *handle) sort() {
+	keep := h.out[:0]
+	for _, l := range h.out {
+		if l.isLost() {
+			h.lost = append(h.lost, l)
+		} else {
+			keep = append(keep, l)
+		}
+	}
+	clear(h.out[len(keep):])
+	h.out = keep
+}
+
+// take chooses, and takes out, the acquisition that an unlock is for: the one that ctx carries; else one
+// that was lost, else the oldest; else one whose unlock was called before and is not confirmed.
+func (h *handle) take(ctx context.Context) *Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sort()
+	lists := []*[]*Lease{&h.lost, &h.out, &h.pending}
+	if l, ok := h.carried(ctx); ok {
+		for _, list := range lists {
+			if i := slices.Index(*list, l); i >= 0 {
+				*list = slices.Delete(*list, i, i+1)
+				return l
+			}
+		}
+		return nil // given back already, or another handle's
+	}
+	for _, list := range lists {
+		if len(*list) > 0 {
+			l := (*list)[0]
+			*list = slices.Delete(*list, 0, 1)
+			return l
+		}
+	}
+	return nil
+}
+
+// carried is the acquisition of this primitive that ctx carries, if it does: exactly that is meant.
+func (h *handle) carried(ctx context.Context) (*Lease, bool) {
+	l, ok := FromContext(ctx)
+	return l, ok && l.gate.c == h.c && l.gate.kind == h.kind && l.gate.keys.Lock == h.keys.Lock
+}
+
+func (h *handle) mustLock(mode protocol.Mode) {
+	if _, err := h.acquire(context.Background(), want{mode: mode, weight: 1, patient: true}); err != nil {
+		panic(err)
+	}
+}
+
+func (h *handle) tryLock(mode protocol.Mode) bool {
+	_, err := h.acquire(context.Background(), want{mode: mode, weight: 1, try: true})
+	return h.tried("TryLock", err, ErrLocked)
+}
+
+// tried is the result of a try that has no error to return; no is an ordinary reason for false.
+func (h *handle) tried(name string, err, no error) bool {
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, ErrLocked), errors.Is(err, no):
+	case judge(err) == fatal:
+		panic(err)
+	default:
+		h.c.opts.client.logger.Warn("valkeysync: "+name+" failed", "key", h.keys.Lock, "error", err)
+	}
+	return false
+}
+
+func (h *handle) lockContext(ctx context.Context, mode protocol.Mode, try bool) (context.Context, error) {
+	l, err := h.acquire(ctx, want{mode: mode, weight: 1, try: try})
+	if err != nil {
+		return nil, err
+	}
+	return l.context(ctx), nil
+}
+
+func (h *handle) unlockContext(ctx context.Context) error {
+	if h.err != nil {
+		return h.err
+	}
+	l := h.take(ctx)
+	if l == nil {
+		return ErrNotLocked
+	}
+	return h.end(ctx, l)
+}
+
+// end ends an acquisition. One that is not confirmed in time is kept for another call.
+func (h *handle) end(ctx context.Context, l *Lease) error {
+	decided, err := l.gate.end(ctx, l)
+	if !decided {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.pending = append(h.pending, l)
+	}
+	return err
+}
+
+func (h *handle) mustUnlock(misuse string) {
+	switch err := h.unlockContext(context.Background()); {
+	case err == nil:
+	case err == ErrNotLocked || h.err != nil:
+		panic("valkeysync: " + misuse)
+	default:
+		h.c.opts.client.logger.Warn("valkeysync: unlock", "key", h.keys.Lock, "error", err)
+	}
+}
+
+func (h *handle) do(ctx context.Context, mode protocol.Mode, fn func(ctx context.Context) error) error {
+	held, err := h.lockContext(ctx, mode, false)
+	if err != nil {
+		return err
+	}
+	return h.during(held, fn, func() error { return h.unlockContext(context.WithoutCancel(held)) })
+}
+
+// during runs fn and gives the lock back, whatever fn does.
+func (h *handle) during(held context.Context, fn func(ctx context.Context) error, unlock func() error) (err error) {
+	defer func() {
+		switch end := unlock(); {
+		case end == nil:
+		case errors.Is(end, ErrLeaseLost):
+			err = errors.Join(err, end)
+		default:
+			h.c.opts.client.logger.Warn("valkeysync: unlock", "key", h.keys.Lock, "error", end)
+		}
+	}()
+	return fn(held)
+}
