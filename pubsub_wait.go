@@ -79,7 +79,7 @@ func (h *hub) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		was, err := h.connect(ctx)
 		var refusal error
-		if _, reply := valkey.IsValkeyErr(err); reply {
+		if isReply(err) {
 			refusal = err
 		}
 		h.turn(false, refusal)
@@ -98,10 +98,46 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// connect is the life of one connection. It reports whether it was ever up.
-func (h *hub) connect(ctx context.Context) (up bool, err error) {
+// subscriber is one connection and the channels it is subscribed to.
+//
+// It never unsubscribes: valkey-go answers for an UNSUBSCRIBE by a PING that it sends behind it, and panics
+// on a goroutine of its own, which nobody can recover, when the server refuses both, as one does that is
+// busy with somebody's long script. A connection with channels that nobody watches any more is replaced
+// instead, by one that is subscribed before the old one is closed, so that nothing is missed.
+type subscriber struct {
+	conn valkey.DedicatedClient
+	lost <-chan error
+	have map[string]bool
+}
+
+const (
+	// maxStale is how many channels that nobody watches a connection may have, and staleTime for how long.
+	maxStale  = 256
+	staleTime = 10 * time.Second
+)
+
+// open makes a connection that is subscribed to all that is wanted.
+func (h *hub) open(ctx context.Context, number int64) (*subscriber, error) {
 	conn, _ := h.client.Dedicate()
-	defer conn.Close()
+	s := &subscriber{conn: conn, have: map[string]bool{}}
+	s.lost = conn.SetPubSubHooks(valkey.PubSubHooks{
+		OnMessage:      func(m valkey.PubSubMessage) { h.message(m, number) },
+		OnSubscription: func(valkey.PubSubSubscription) {},
+	})
+	err := s.subscribe(ctx, h.own)
+	if err == nil {
+		_, err = h.adjust(ctx, s)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect is the life of one subscription, over one connection and those that replace it. It reports
+// whether it was ever up.
+func (h *hub) connect(ctx context.Context) (up bool, err error) {
 	h.mu.Lock()
 	h.number++
 	number := h.number
@@ -110,99 +146,102 @@ func (h *hub) connect(ctx context.Context) (up bool, err error) {
 	case <-h.broken: // said of an earlier one
 	default:
 	}
-	lost := conn.SetPubSubHooks(valkey.PubSubHooks{
-		OnMessage:      func(m valkey.PubSubMessage) { h.message(m, number) },
-		OnSubscription: func(valkey.PubSubSubscription) {},
-	})
-	have := map[string]bool{}
+	s, err := h.open(ctx, number)
+	if err != nil {
+		return false, err
+	}
+	defer func() { s.conn.Close() }()
+	h.turn(true, nil)
+	h.gap()
+	var staleSince time.Time
 	for {
-		if err := h.adjust(ctx, conn, have); err != nil {
-			return up, err
+		stale, err := h.adjust(ctx, s)
+		if err != nil {
+			return true, err
 		}
-		if !up {
-			up = true
-			h.turn(true, nil)
-			h.gap()
+		switch {
+		case stale == 0:
+			staleSince = time.Time{}
+		case staleSince.IsZero():
+			staleSince = time.Now()
 		}
-		var deaf <-chan time.Time
-		var timer *time.Timer
-		if by := h.due(); !by.IsZero() {
-			timer = time.NewTimer(time.Until(by))
-			deaf = timer.C
+		if stale > maxStale || stale > 0 && time.Since(staleSince) >= staleTime {
+			fresh, err := h.open(ctx, number)
+			if err != nil {
+				return true, err
+			}
+			s.conn.Close()
+			s = fresh
+			continue
+		}
+		by := h.due()
+		if wake := staleSince.Add(staleTime); stale > 0 && (by.IsZero() || wake.Before(by)) {
+			by = wake
+		}
+		var alarm <-chan time.Time
+		if !by.IsZero() {
+			alarm = time.After(time.Until(by))
 		}
 		select {
-		case err, ok := <-lost:
+		case err, ok := <-s.lost:
 			if !ok || err == nil {
 				err = valkey.ErrClosing
 			}
-			return up, err
+			return true, err
 		case <-h.kick:
 		case <-h.broken:
-			return up, errDeaf
-		case <-deaf:
-			if by := h.due(); !by.IsZero() && !time.Now().Before(by) {
-				return up, errDeaf
+			return true, errDeaf
+		case <-alarm:
+			if due := h.due(); !due.IsZero() && !time.Now().Before(due) {
+				return true, errDeaf
 			}
 		case <-ctx.Done():
-			return up, nil
-		}
-		if timer != nil {
-			timer.Stop()
+			return true, nil
 		}
 	}
 }
 
-// adjust makes the connection's channels what is wanted. SUBSCRIBE returns when it is confirmed.
-func (h *hub) adjust(ctx context.Context, conn valkey.DedicatedClient, have map[string]bool) error {
-	do := func(cmd valkey.Completed) error {
-		ctx, cancel := context.WithTimeout(ctx, requestLimit)
-		defer cancel()
-		return conn.Do(ctx, cmd).Error()
+// subscribe returns when the server has confirmed it.
+func (s *subscriber) subscribe(ctx context.Context, channel string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	if err := s.conn.Do(ctx, s.conn.B().Subscribe().Channel(channel).Build()).Error(); err != nil {
+		return fmt.Errorf("subscribe to %q: %w", channel, err)
 	}
-	if !have[h.own] {
-		if err := do(conn.B().Subscribe().Channel(h.own).Build()); err != nil {
-			return fmt.Errorf("subscribe to %s: %w", h.own, err)
-		}
-		have[h.own] = true
-	}
-	var join, part []string
+	s.have[channel] = true
+	return nil
+}
+
+// adjust subscribes to what is wanted, and counts the channels that nobody watches any more.
+func (h *hub) adjust(ctx context.Context, s *subscriber) (stale int, err error) {
+	var join []string
 	h.mu.Lock()
 	for name, t := range h.topics {
-		if have[name] {
+		if s.have[name] {
 			t.confirm()
 		} else {
 			join = append(join, name)
 		}
 	}
-	for name := range have {
-		if _, ok := h.topics[name]; !ok && name != h.own {
-			part = append(part, name)
-		}
-	}
+	stale = len(s.have) - 1 - (len(h.topics) - len(join)) // the own channel is no topic
 	h.mu.Unlock()
 	for _, name := range join {
-		err := do(conn.B().Subscribe().Channel(name).Build())
-		if _, reply := valkey.IsValkeyErr(err); err != nil && !reply {
-			return fmt.Errorf("subscribe: %w", err)
+		err := s.subscribe(ctx, name)
+		if err != nil && judge(err) != fatal {
+			return 0, err
 		}
 		if err != nil {
 			// Not allowed to watch this key: timers make up for it.
 			h.log.Warn("valkeysync: may not watch a key; waiting by timers instead", "channel", name, "error", err)
+			s.have[name] = true
 		}
-		have[name] = true
 		h.mu.Lock()
 		if t := h.topics[name]; t != nil {
 			t.confirm()
 		}
 		h.mu.Unlock()
 	}
-	for _, name := range part {
-		if err := do(conn.B().Unsubscribe().Channel(name).Build()); err != nil {
-			return fmt.Errorf("unsubscribe: %w", err)
-		}
-		delete(have, name)
-	}
-	return nil
+	return stale, nil
 }
 
 func (t *topic) confirm() {
