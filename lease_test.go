@@ -1,0 +1,78 @@
+package valkeysync
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
+)
+
+// causeOf is why a lock's context ended; "" while it lives.
+func causeOf(ctx context.Context) Cause {
+	if lost, ok := context.Cause(ctx).(*LostError); ok {
+		return lost.Cause
+	}
+	return ""
+}
+
+func TestAHoldPastItsMaximumIsToldThatItWasTaken(t *testing.T) {
+	// It is not renewed any more, but it is certain until its lease ends, which may be long.
+	t.Run("force", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			c := b.client()
+			ctx, err := c.Mutex("orders", WithLease(time.Minute), WithMaxHold(time.Second)).LockContext(t.Context())
+			require.NoError(t, err)
+			end := leaseOf(t, ctx).Until()
+			time.Sleep(30 * time.Second)
+			require.Equal(t, end, leaseOf(t, ctx).Until(), "not renewed")
+			require.NoError(t, c.ForceUnlock(t.Context(), "orders"))
+			synctest.Wait()
+			require.Equal(t, CauseDeleted, causeOf(ctx))
+		})
+	})
+	t.Run("a look prolongs nothing", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			wire := b.tap()
+			start := time.Now()
+			ctx, err := newClient(t, wire).Mutex("orders", WithLease(time.Minute), WithMaxHold(time.Second)).LockContext(t.Context())
+			require.NoError(t, err)
+			for range 11 {
+				time.Sleep(5 * time.Second)
+				wire.cutEar() // everybody looks
+				synctest.Wait()
+			}
+			require.NoError(t, ctx.Err())
+			require.GreaterOrEqual(t, wire.count("renew"), 10)
+			require.LessOrEqual(t, b.TTL("orders"), 5*time.Second+50*time.Millisecond)
+			<-ctx.Done()
+			require.Equal(t, CauseMaxHold, causeOf(ctx))
+			require.Equal(t, time.Minute-drift(time.Minute), time.Since(start))
+		})
+	})
+}
+
+func TestOneRenewalAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		wire := b.tap()
+		m := newClient(t, wire).Mutex("orders", WithLease(9*time.Second))
+		ctx, err := m.LockContext(t.Context())
+		require.NoError(t, err)
+		var running, most atomic.Int32
+		wire.always("renew", func(_ context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult {
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			time.Sleep(time.Second)
+			return run()
+		})
+		time.Sleep(2500 * time.Millisecond)
+		wire.cutEar() // the hold is looked at; while that runs, the ordinary renewal falls due
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, most.Load())
+		require.NoError(t, ctx.Err())
+		m.Unlock()
+	})
+}
