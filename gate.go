@@ -22,6 +22,7 @@ type gate struct {
 	waiters []*waiter        // goroutines here, in the order they came
 	attempt *attempt         // our place on the server, for the first of them
 	holds   map[string]*hold // by attempt
+	ending  map[string]bool  // attempts whose hold is being released
 	lastErr error            // of requests, since the last one that was answered
 	seen    protocol.Reply   // the last that was said of the queue, for people
 	closed  bool             // the Client is closed
@@ -298,7 +299,7 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 		return true, nil
 	}
 	h.stop()
-	r := &release{h: h, lease: l, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
+	r := newRelease(h, l, protocol.Queue)
 	l.release = r
 	g.unlock()
 	return r.run(ctx)
@@ -370,7 +371,7 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	h.stop()
 	// While a writer holds, nobody else here has an attempt.
 	g.waiters = slices.Insert(g.waiters, 0, w)
-	r := &release{h: h, lease: l, next: g.start(), after: protocol.Downgrade, done: make(chan struct{})}
+	r := newRelease(h, l, protocol.Downgrade)
 	l.release = r
 	g.unlock()
 	if !g.c.crew.run(func() { r.repeat(time.Time{}) }) {
@@ -401,7 +402,9 @@ func (g *gate) message(m protocol.Message, session int64) {
 		a.message(m, session)
 		return
 	}
-	g.c.disown(m)
+	if !g.ending[m.Attempt] { // a leave would overtake the release, which would take the hold for lost
+		g.c.disown(m)
+	}
 }
 
 // gap: messages and events may have been missed.

@@ -76,3 +76,31 @@ func TestOneRenewalAtATime(t *testing.T) {
 		m.Unlock()
 	})
 }
+
+func TestALateGrantDoesNotMakeAReleaseALoss(t *testing.T) {
+	// The waiter has learnt of its hold by a check, and unlocks. The message that told of the grant, which
+	// nobody waits for any more, comes while the release is on its way.
+	inBubble(t, func(t *testing.T, b *bubble) {
+		p := b.peer("p", "orders")
+		e, held := p.hold("1")
+		wire := b.tap()
+		m := newClient(t, wire).Mutex("orders", WithOnLost(func(string, error) { t.Error("lost") }))
+		got := lockAsync(t.Context(), m)
+		wire.keepBack(isGrant)
+		p.release(e, held)
+		synctest.Wait()
+		wire.cutEar() // the waiter checks
+		time.Sleep(time.Second)
+		ctx := now(t, got)
+		open := make(chan struct{})
+		wire.on("release", holdRequest(open))
+		done := make(chan error, 1)
+		go func() { done <- m.UnlockContext(ctx) }()
+		synctest.Wait()
+		require.Equal(t, 1, wire.deliver())
+		synctest.Wait()
+		close(open)
+		require.NoError(t, <-done)
+		require.Zero(t, wire.count("leave"))
+	})
+}

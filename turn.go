@@ -80,8 +80,8 @@ func (g *gate) endLinger() {
 	for _, h := range g.holds {
 		if h.lingering() {
 			h.stop()
-			r := &release{h: h, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
-			g.later(func() { g.c.crew.run(func() { r.repeat(time.Time{}) }) })
+			r := newRelease(h, nil, protocol.Queue)
+			g.later(r.goOnBehind)
 		}
 	}
 }
