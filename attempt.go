@@ -247,7 +247,8 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		lease := a.entry.Lease
 		until := sent.at.Add(r.Remaining - drift(lease))
 		if r.Remaining == protocol.Forever {
-			until = sent.at.Add(lease - drift(lease)) // somebody took the expiry away; renewals set it anew
+			r.Remaining = lease // somebody took the expiry away; renewals set it anew
+			until = sent.at.Add(lease - drift(lease))
 		}
 		if !a.certain(until, sent.at) {
 			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent.at))

@@ -174,6 +174,9 @@ func (g *gate) join(w want) *Lease {
 		free := h.lingering() && h.handed < maxHanded && h.serves(w)
 		if free || w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && !h.contended && h.valid() {
 			h.stopLinger()
+			if free {
+				h.begin(w.opts)
+			}
 			return g.lend(h, w.opts)
 		}
 	}
@@ -240,6 +243,7 @@ func (g *gate) granted(a *attempt, got grant) {
 		g.settle()
 		return
 	}
+	h.begin(g.waiters[0].opts)
 	g.admit(h)
 	g.settle()
 }

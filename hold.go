@@ -81,6 +81,15 @@ func newHold(a *attempt, got grant) *hold {
 	return h
 }
 
+// begin: the hold goes to whoever has these options. Its WithMaxHold counts from now, and a renewal that an
+// earlier one's put off is due.
+func (h *hold) begin(o *options) {
+	h.opts, h.began = o, time.Now()
+	if !h.renewing && !h.began.Before(h.renewAt) {
+		h.tickTimer.Reset(0)
+	}
+}
+
 func (h *hold) nextTick() time.Time {
 	if !h.watchAt.IsZero() && h.watchAt.Before(h.renewAt) {
 		return h.watchAt

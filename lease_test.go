@@ -104,3 +104,66 @@ func TestALateGrantDoesNotMakeAReleaseALoss(t *testing.T) {
 		require.Zero(t, wire.count("leave"))
 	})
 }
+
+func TestMaxHoldIsOfWhoeverHolds(t *testing.T) {
+	limited, free := WithMaxHold(1500*time.Millisecond), WithMaxHold(0)
+	lease := WithLease(3 * time.Second)
+	t.Run("not of who queued", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			p := b.peer("p", "orders")
+			e, held := p.hold("1")
+			c := b.client(lease)
+			ctx, cancel := context.WithCancel(t.Context())
+			gaveUp := lockAsync(ctx, c.Mutex("orders", free))
+			got := lockAsync(t.Context(), c.Mutex("orders", limited))
+			cancel() // the second goroutine takes the place of the first
+			require.ErrorIs(t, (<-gaveUp).err, context.Canceled)
+			p.release(e, held)
+			held2 := now(t, got)
+			time.Sleep(10 * time.Second)
+			require.Equal(t, CauseMaxHold, causeOf(held2))
+		})
+	})
+	t.Run("not of who had the turn before", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			c := b.client(lease, WithTurn(defaultTurn))
+			first := c.Mutex("orders", limited)
+			first.Lock()
+			got := lockAsync(t.Context(), c.Mutex("orders", free))
+			time.Sleep(2500 * time.Millisecond) // not renewed any more
+			first.Unlock()
+			ctx := now(t, got)
+			time.Sleep(time.Minute)
+			require.NoError(t, ctx.Err(), "renewed again")
+		})
+	})
+	t.Run("not of the time that it lingered", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			m := b.client(lease, limited, WithLinger(time.Second)).Mutex("orders")
+			for range 100 {
+				ctx, err := m.LockContext(t.Context())
+				require.NoError(t, err)
+				time.Sleep(100 * time.Millisecond)
+				require.NoError(t, m.UnlockContext(ctx))
+			}
+		})
+	})
+}
+
+func TestAHoldWhoseExpiryWasTakenAwayIsRenewed(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		wire := b.tap()
+		m := newClient(t, wire).Mutex("orders")
+		wire.on("acquire", func(_ context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult {
+			run()
+			require.NoError(t, wire.Client.Do(t.Context(), wire.B().Persist().Key("orders").Build()).Error())
+			return valkey.NewErrorResult(errWire) // the repeated request hears of it
+		})
+		ctx, err := m.LockContext(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.NoError(t, ctx.Err())
+		require.Positive(t, b.TTL("orders"))
+		m.Unlock()
+	})
+}

@@ -43,8 +43,7 @@ func (g *gate) handOver(h *hold) bool {
 		return false
 	}
 	g.waiters = g.waiters[1:]
-	h.opts = w.opts
-	h.began = time.Now()
+	h.begin(w.opts)
 	w.ready <- outcome{lease: g.lend(h, w.opts)}
 	g.c.stats.handedOver.Add(1)
 	g.settle()
