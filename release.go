@@ -96,8 +96,8 @@ func (r *release) pending(err error) error {
 func (r *release) repeat(limit time.Time) error {
 	pause := minPause
 	for {
-		decided, err := r.send()
-		if !decided && !limit.IsZero() && time.Now().After(limit) {
+		decided, err := r.send(limit)
+		if !decided && !limit.IsZero() && !time.Now().Add(pause).Before(limit) {
 			return err
 		}
 		if decided || !sleep(r.h.g.c.ctx, pause) {
@@ -108,8 +108,8 @@ func (r *release) repeat(limit time.Time) error {
 	}
 }
 
-// send sends the release once.
-func (r *release) send() (decided bool, err error) {
+// send sends the release once, and waits for the answer until the limit at most (unless zero).
+func (r *release) send(limit time.Time) (decided bool, err error) {
 	h := r.h
 	g, c := h.g, h.g.c
 	g.mu.Lock()
@@ -126,7 +126,10 @@ func (r *release) send() (decided bool, err error) {
 	}
 	g.unlock()
 
-	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+	if end := time.Now().Add(requestLimit); limit.IsZero() || end.Before(limit) {
+		limit = end
+	}
+	ctx, cancel := context.WithDeadline(c.ctx, limit)
 	reply, err := c.server.Release(ctx, g.keys, h.value, again, r.after, latest)
 	cancel()
 
