@@ -91,6 +91,10 @@ func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 	}
 	select {
 	case o := <-w.ready:
+		if o.lease != nil && ctx.Err() != nil {
+			w.ready <- o
+			return nil, g.giveUp(ctx, w)
+		}
 		return o.lease, o.err
 	case <-ctx.Done():
 		return nil, g.giveUp(ctx, w)

@@ -2,6 +2,7 @@ package valkeysync
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,5 +79,35 @@ func TestLockReturnsWithTheGrantWhateverReplyIsMissing(t *testing.T) {
 		p.release(e, held)
 		require.Equal(t, 100*time.Millisecond, <-got)
 		m.Unlock()
+	})
+}
+
+// late is a context whose end is not told by Done: as one that ends in the moment in which the lock is got.
+type late struct {
+	context.Context
+	ended atomic.Bool
+}
+
+func (c *late) Err() error {
+	if c.ended.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+func (c *late) Done() <-chan struct{} { return make(chan struct{}) }
+
+func TestTheEndOfTheContextComesBeforeTheLock(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		p := b.peer("p", "orders")
+		e, held := p.hold("1")
+		m := b.client().Mutex("orders")
+		ctx := &late{Context: t.Context()}
+		got := lockAsync(ctx, m)
+		ctx.ended.Store(true)
+		p.release(e, held)
+		require.ErrorIs(t, (<-got).err, context.Canceled)
+		synctest.Wait()
+		require.False(t, b.Exists("orders"), "it was given back")
 	})
 }
