@@ -20,6 +20,7 @@ type attempt struct {
 	over  bool          // granted, given up, or failed: what comes for it now finds nobody
 
 	inFlight int           // requests under way
+	hangUp   func()        // ends the wait for the reply of the last acquire
 	idle     chan struct{} // closed when none is, if anybody asked
 	unsure   bool          // a request was never answered: it may still be run
 	latest   int64         // the latest server time that any request named
@@ -160,9 +161,13 @@ func (a *attempt) ask() (queued bool) {
 		}
 		latest := c.latest()
 		sent := a.begin(latest)
+		limit := sent.at.Add(requestLimit)
+		if a.want.try {
+			limit = began.Add(requestLimit)
+		}
+		ctx, cancel := context.WithDeadline(c.ctx, limit)
+		a.hangUp = cancel
 		g.unlock()
-
-		ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
 		r, err := c.server.Acquire(ctx, g.keys, a.entry, try, latest)
 		cancel()
 
@@ -196,7 +201,7 @@ func (a *attempt) ask() (queued bool) {
 			g.unlock()
 			return queued
 		}
-		a.failed(err, time.Since(began))
+		a.failed(err, time.Since(began)+pause)
 		over := a.over
 		g.unlock()
 		if over || !a.pause(pause) {
@@ -206,7 +211,8 @@ func (a *attempt) ask() (queued bool) {
 	}
 }
 
-// failed deals with a request that was not answered, or answered with an error.
+// failed deals with a request that was not answered, or answered with an error, where the next would be
+// sent that long after the first.
 func (a *attempt) failed(err error, lasted time.Duration) {
 	g := a.g
 	if g.lastErr == nil {
@@ -247,7 +253,8 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		lease := a.entry.Lease
 		until := sent.at.Add(r.Remaining - drift(lease))
 		if r.Remaining == protocol.Forever {
-			until = sent.at.Add(lease - drift(lease)) // somebody took the expiry away; renewals set it anew
+			r.Remaining = lease // somebody took the expiry away; renewals set it anew
+			until = sent.at.Add(lease - drift(lease))
 		}
 		if !a.certain(until, sent.at) {
 			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent.at))
@@ -335,6 +342,9 @@ func (a *attempt) message(m protocol.Message, session int64) {
 			return
 		}
 		g.c.stats.wokenByMessage.Add(1)
+		if a.hangUp != nil {
+			a.hangUp() // Lock must not wait for a reply that says no more
+		}
 		g.granted(a, grant{number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true, proof: moment{proof, session}})
 	case protocol.Front:
 		if a.front.IsZero() {

@@ -169,15 +169,15 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return nil, false
 }
 
-// carries reports whether ctx carries a living acquisition for which match holds.
-func carries(ctx context.Context, match func(*Lease) bool) bool {
+// carried is the innermost acquisition in ctx for which match holds; nil if there is none.
+func carried(ctx context.Context, match func(*Lease) bool) *Lease {
 	for {
 		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 		if !ok {
-			return false
+			return nil
 		}
-		if match(c.lease) && c.lease.Valid() {
-			return true
+		if match(c.lease) {
+			return c.lease
 		}
 		ctx = c.Context
 	}

@@ -22,6 +22,7 @@ type gate struct {
 	waiters []*waiter        // goroutines here, in the order they came
 	attempt *attempt         // our place on the server, for the first of them
 	holds   map[string]*hold // by attempt
+	ending  map[string]bool  // attempts whose hold is being released
 	lastErr error            // of requests, since the last one that was answered
 	seen    protocol.Reply   // the last that was said of the queue, for people
 	closed  bool             // the Client is closed
@@ -90,6 +91,10 @@ func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 	}
 	select {
 	case o := <-w.ready:
+		if o.lease != nil && ctx.Err() != nil {
+			w.ready <- o
+			return nil, g.giveUp(ctx, w)
+		}
 		return o.lease, o.err
 	case <-ctx.Done():
 		return nil, g.giveUp(ctx, w)
@@ -173,6 +178,9 @@ func (g *gate) join(w want) *Lease {
 		free := h.lingering() && h.handed < maxHanded && h.serves(w)
 		if free || w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && !h.contended && h.valid() {
 			h.stopLinger()
+			if free {
+				h.begin(w.opts)
+			}
 			return g.lend(h, w.opts)
 		}
 	}
@@ -239,6 +247,7 @@ func (g *gate) granted(a *attempt, got grant) {
 		g.settle()
 		return
 	}
+	h.begin(g.waiters[0].opts)
 	g.admit(h)
 	g.settle()
 }
@@ -298,7 +307,7 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 		return true, nil
 	}
 	h.stop()
-	r := &release{h: h, lease: l, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
+	r := newRelease(h, l, protocol.Queue)
 	l.release = r
 	g.unlock()
 	return r.run(ctx)
@@ -370,7 +379,8 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	h.stop()
 	// While a writer holds, nobody else here has an attempt.
 	g.waiters = slices.Insert(g.waiters, 0, w)
-	r := &release{h: h, lease: l, next: g.start(), after: protocol.Downgrade, downs: w, done: make(chan struct{})}
+	r := newRelease(h, l, protocol.Downgrade)
+	r.downs = w
 	l.release = r
 	g.unlock()
 	if !g.c.crew.run(func() { r.repeat(time.Time{}) }) {
@@ -401,7 +411,9 @@ func (g *gate) message(m protocol.Message, session int64) {
 		a.message(m, session)
 		return
 	}
-	g.c.disown(m)
+	if !g.ending[m.Attempt] { // a leave would overtake the release, which would take the hold for lost
+		g.c.disown(m)
+	}
 }
 
 // gap: messages and events may have been missed.

@@ -49,9 +49,9 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 		return nil, err
 	}
 	defer h.c.leave(g)
-	if w.mode != protocol.Permit && carries(ctx, func(l *Lease) bool {
-		return l.gate == g && (w.mode == protocol.Exclusive || l.hold.entry.Mode == protocol.Exclusive)
-	}) {
+	if w.mode != protocol.Permit && carried(ctx, func(l *Lease) bool {
+		return l.gate == g && (w.mode == protocol.Exclusive || l.hold.entry.Mode == protocol.Exclusive) && l.Valid()
+	}) != nil {
 		return nil, ErrDeadlock
 	}
 	l, err := g.acquire(ctx, w)
@@ -111,8 +111,10 @@ func (h *handle) take(ctx context.Context) *Lease {
 
 // carried is the acquisition of this primitive that ctx carries, if it does: exactly that is meant.
 func (h *handle) carried(ctx context.Context) (*Lease, bool) {
-	l, ok := FromContext(ctx)
-	return l, ok && l.gate.c == h.c && l.gate.kind == h.kind && l.gate.keys.Lock == h.keys.Lock
+	l := carried(ctx, func(l *Lease) bool {
+		return l.gate.c == h.c && l.gate.kind == h.kind && l.gate.keys.Lock == h.keys.Lock
+	})
+	return l, l != nil
 }
 
 func (h *handle) mustLock(mode protocol.Mode) {
@@ -159,12 +161,14 @@ func (h *handle) unlockContext(ctx context.Context) error {
 	return h.end(ctx, l)
 }
 
-// end ends an acquisition. One that is not confirmed in time is kept for another call.
+// end ends an acquisition. One that is not confirmed in time is kept for another call; those before it that
+// have been decided since, and that nobody asked for again, are forgotten.
 func (h *handle) end(ctx context.Context, l *Lease) error {
 	decided, err := l.gate.end(ctx, l)
 	if !decided {
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		h.pending = slices.DeleteFunc(h.pending, func(l *Lease) bool { return l.release.decided() })
 		h.pending = append(h.pending, l)
 	}
 	return err

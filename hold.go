@@ -81,6 +81,15 @@ func newHold(a *attempt, got grant) *hold {
 	return h
 }
 
+// begin: the hold goes to whoever has these options. Its WithMaxHold counts from now, and a renewal that an
+// earlier one's put off is due.
+func (h *hold) begin(o *options) {
+	h.opts, h.began = o, time.Now()
+	if !h.renewing && !h.began.Before(h.renewAt) {
+		h.tickTimer.Reset(0)
+	}
+}
+
 func (h *hold) nextTick() time.Time {
 	if !h.watchAt.IsZero() && h.watchAt.Before(h.renewAt) {
 		return h.watchAt
@@ -161,7 +170,9 @@ func (h *hold) tick() {
 		h.tickTimer.Reset(time.Until(h.nextTick()))
 		return
 	}
-	h.renewLocked()
+	if !h.stale() && !h.renewing { // a renewal under way sets the timer anew
+		h.renewLocked()
+	}
 }
 
 // event is something that happened to the key. Renewals make events too.
@@ -190,26 +201,24 @@ func (h *hold) verifyLocked() {
 }
 
 // renewLocked starts a renewal. One runs at a time.
-func (h *hold) renewLocked() {
-	if h.stale() {
-		return // the lease runs out
-	}
-	h.renewing = h.g.c.crew.run(h.renew)
-}
+func (h *hold) renewLocked() { h.renewing = h.g.c.crew.run(h.renew) }
 
-// renew repeats the renewal until it is answered or the lease is over.
+// renew repeats the renewal until it is answered or the lease is over. A hold that WithMaxHold lets run out
+// is renewed by no more than what it has left: that it is taken or deleted must be told all the same.
 func (h *hold) renew() {
 	g, c := h.g, h.g.c
-	lease := h.entry.Lease
-	window := lease // in which a renewal must get through
+	window := h.entry.Lease // in which a renewal must get through
 	if h.grace > 0 {
-		window = min(lease, h.grace)
+		window = min(window, h.grace)
 	}
 	limit := min(requestLimit, max(window/4, minPause))
 	pause := minPause / 2 // a broken connection is found out by using it, and there may be several
 	for {
 		g.mu.Lock()
-		value := h.value
+		value, lease := h.value, h.entry.Lease
+		if h.stale() {
+			lease = max(time.Until(h.until)+drift(lease), time.Millisecond)
+		}
 		g.unlock()
 		echo := c.hub.wantsEcho()
 		sent := c.now()

@@ -24,20 +24,46 @@ type release struct {
 	err  error
 }
 
+// newRelease begins a release, of a hold that has been stopped. The gate's mutex is held.
+func newRelease(h *hold, l *Lease, after protocol.After) *release {
+	g := h.g
+	g.ending[h.entry.Attempt] = true
+	g.c.use(g)
+	return &release{h: h, lease: l, next: g.start(), after: after, done: make(chan struct{})}
+}
+
+// end: err is what became of it.
+func (r *release) end(err error) {
+	g := r.h.g
+	r.err = err
+	close(r.done)
+	g.mu.Lock()
+	delete(g.ending, r.h.entry.Attempt)
+	g.unlock()
+	g.c.leave(g)
+}
+
 // run blocks until the server has answered; for a request's time limit at most where ctx cannot end or has
 // ended already (a lock must be given back all the same), until ctx ends otherwise. Then the release goes
 // on in the background.
 func (r *release) run(ctx context.Context) (decided bool, err error) {
 	if ctx.Done() != nil && ctx.Err() == nil {
-		r.h.g.c.crew.run(func() { r.repeat(time.Time{}) })
+		r.goOnBehind()
 		return r.wait(ctx)
 	}
 	err = r.repeat(time.Now().Add(requestLimit))
 	if r.decided() {
 		return true, r.err
 	}
-	r.h.g.c.crew.run(func() { r.repeat(time.Time{}) })
+	r.goOnBehind()
 	return false, r.pending(err)
+}
+
+// goOnBehind repeats the release in the background until it is decided.
+func (r *release) goOnBehind() {
+	if !r.h.g.c.crew.run(func() { r.repeat(time.Time{}) }) {
+		r.end(ErrClosed)
+	}
 }
 
 // wait waits for what goes on in the background.
@@ -72,21 +98,20 @@ func (r *release) pending(err error) error {
 func (r *release) repeat(limit time.Time) error {
 	pause := minPause
 	for {
-		decided, err := r.send()
-		if !decided && !limit.IsZero() && time.Now().After(limit) {
+		decided, err := r.send(limit)
+		if !decided && !limit.IsZero() && !time.Now().Add(pause).Before(limit) {
 			return err
 		}
 		if decided || !sleep(r.h.g.c.ctx, pause) {
-			r.err = err
-			close(r.done)
+			r.end(err)
 			return err
 		}
 		pause = min(2*pause, maxPause)
 	}
 }
 
-// send sends the release once.
-func (r *release) send() (decided bool, err error) {
+// send sends the release once, and waits for the answer until the limit at most (unless zero).
+func (r *release) send(limit time.Time) (decided bool, err error) {
 	h := r.h
 	g, c := h.g, h.g.c
 	g.mu.Lock()
@@ -104,7 +129,10 @@ func (r *release) send() (decided bool, err error) {
 	}
 	g.unlock()
 
-	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+	if end := time.Now().Add(requestLimit); limit.IsZero() || end.Before(limit) {
+		limit = end
+	}
+	ctx, cancel := context.WithDeadline(c.ctx, limit)
 	reply, err := c.server.Release(ctx, g.keys, h.value, again, after, latest)
 	cancel()
 

@@ -42,7 +42,7 @@ func TestACheckCountsWhatRemainsOfTheLease(t *testing.T) {
 		time.Sleep(time.Second) // half of the first lease
 		wire.cutEar()           // a new connection makes the waiter check
 		time.Sleep(time.Second / 2)
-		require.Equal(t, granted.Add(handedLease-drift(defaultLease)), leaseOf(t, now(t, got)).Until())
+		require.Equal(t, granted.Add(shortLease-drift(defaultLease)), leaseOf(t, now(t, got)).Until())
 	})
 }
 
@@ -305,7 +305,7 @@ func TestAMessageIsTimedByOneRequestsOwnPair(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, 1, wire.deliver())
 		// The send time of the check and the server time of the acquire are 3 s apart.
-		require.Equal(t, granted.Add(handedLease-drift(handedLease)), leaseOf(t, now(t, got)).Until())
+		require.Equal(t, granted.Add(shortLease-drift(shortLease)), leaseOf(t, now(t, got)).Until())
 		wire.always("renew", nil)
 		m.Unlock()
 	})
@@ -321,7 +321,7 @@ func TestAMessageIsTimedByOneRequestsOwnPair(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		p.release(e, held)
 		// The request may have taken no time on its way: the grant is then 4.7 s after its sending.
-		require.Equal(t, start.Add(4700*time.Millisecond+handedLease-drift(handedLease)), leaseOf(t, now(t, got)).Until())
+		require.Equal(t, start.Add(4700*time.Millisecond+shortLease-drift(shortLease)), leaseOf(t, now(t, got)).Until())
 		m.Unlock()
 	})
 }
@@ -337,9 +337,9 @@ func TestAMessageIsTimedByTheLeaseThatItNames(t *testing.T) {
 		p.release(e, held)
 		granted := time.Now()
 		ctx := now(t, got)
-		require.Equal(t, granted.Add(handedLease-drift(handedLease)), leaseOf(t, ctx).Until())
+		require.Equal(t, granted.Add(shortLease-drift(shortLease)), leaseOf(t, ctx).Until())
 		<-ctx.Done()
-		require.Equal(t, handedLease-drift(handedLease), time.Since(granted))
+		require.Equal(t, shortLease-drift(shortLease), time.Since(granted))
 		require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
 		wire.always("renew", nil)
 		require.ErrorIs(t, m.UnlockContext(ctx), ErrLeaseLost)
@@ -388,7 +388,7 @@ func TestARequestThatComesTooLateIsRefused(t *testing.T) {
 					<-open
 					run()
 				}()
-				return valkey.NewErrorResult(errCut)
+				return valkey.NewErrorResult(errWire)
 			}, loseRequest)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()

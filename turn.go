@@ -43,8 +43,7 @@ func (g *gate) handOver(h *hold) bool {
 		return false
 	}
 	g.waiters = g.waiters[1:]
-	h.opts = w.opts
-	h.began = time.Now()
+	h.begin(w.opts)
 	w.ready <- outcome{lease: g.lend(h, w.opts)}
 	g.c.stats.handedOver.Add(1)
 	g.settle()
@@ -80,8 +79,8 @@ func (g *gate) endLinger() {
 	for _, h := range g.holds {
 		if h.lingering() {
 			h.stop()
-			r := &release{h: h, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
-			g.later(func() { g.c.crew.run(func() { r.repeat(time.Time{}) }) })
+			r := newRelease(h, nil, protocol.Queue)
+			g.later(r.goOnBehind)
 		}
 	}
 }

@@ -134,23 +134,23 @@ func (c *tap) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult 
 	})
 }
 
-// handedLease is the lease of a hold that is handed over by message, with crash detection off.
-const handedLease = 2 * time.Second
+var errWire = errors.New("the connection was cut")
 
-var errCut = errors.New("the connection was cut")
+// shortLease is the first lease of a hold that is handed over by message, where crash detection is off.
+const shortLease = defaultGrace
 
 // pass does nothing to a run.
 func pass(_ context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult { return run() }
 
 // loseRequest: the server never sees it, and the connection is cut.
 func loseRequest(context.Context, func() valkey.ValkeyResult) valkey.ValkeyResult {
-	return valkey.NewErrorResult(errCut)
+	return valkey.NewErrorResult(errWire)
 }
 
 // loseReply: the server runs it, and the connection is cut before the reply.
 func loseReply(_ context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult {
 	run()
-	return valkey.NewErrorResult(errCut)
+	return valkey.NewErrorResult(errWire)
 }
 
 // swallow: neither request nor reply arrives, and nobody is told.
@@ -355,7 +355,7 @@ func (p *peer) messages() []protocol.Message {
 func (p *peer) entry(attempt string) protocol.Entry {
 	return protocol.Entry{
 		Client: p.id, Attempt: attempt, Kind: protocol.MutexKind, Mode: protocol.Exclusive, Weight: 1,
-		Lease: defaultLease, First: handedLease, Name: p.id,
+		Lease: defaultLease, First: shortLease, Name: p.id,
 	}
 }
 
