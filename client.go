@@ -47,6 +47,7 @@ type Client struct {
 	gates   map[gateKey]*gate
 	closed  bool
 	closing sync.Once
+	empty   chan struct{} // closed when Close has ended all holds
 	done    chan struct{} // closed when Close is through
 
 	ready    atomic.Bool   // New is through
@@ -88,6 +89,7 @@ func New(c valkey.Client, opts ...Option) (*Client, error) {
 		cancel: cancel,
 		start:  time.Now(),
 		gates:  map[gateKey]*gate{},
+		empty:  make(chan struct{}),
 		done:   make(chan struct{}),
 
 		heardOut: make(chan struct{}),
@@ -122,6 +124,7 @@ func (c *Client) Close() error {
 		c.closed = true
 		c.mu.Unlock()
 		c.each((*gate).close)
+		close(c.empty)
 		limited, stop := context.WithTimeout(context.Background(), closeLimit)
 		c.crew.wait(limited)
 		stop()

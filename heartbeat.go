@@ -65,7 +65,7 @@ func (b *heartbeat) run() {
 		case <-b.kick:
 			t.Stop()
 			continue
-		case <-b.c.ctx.Done():
+		case <-b.c.empty:
 			t.Stop()
 			return
 		}

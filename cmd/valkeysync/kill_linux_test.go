@@ -83,7 +83,7 @@ func TestCtrlCEndsTheDemoInOrder(t *testing.T) {
 
 func TestDemoGoesOnWhenAWorkerIsKilled(t *testing.T) {
 	t.Parallel()
-	r := start(t, "demo", "-duration", "6s") // longer than the lease that the killed one may hold
+	r := start(t, "demo", "-duration", "6s") // longer than what the killed one holds stays taken
 	r.until(progress)
 	victim := children(t, r.cmd.Process.Pid)[0]
 	require.NoError(t, syscall.Kill(victim, syscall.SIGKILL))

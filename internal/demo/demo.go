@@ -166,7 +166,7 @@ func (d *show) explain() string {
 	if d.settings.noLock {
 		return "They read it, add one and write it back, WITHOUT a lock: where two read the\nsame number, both write the next one, and an update is lost."
 	}
-	return fmt.Sprintf("They read it, add one and write it back, under one Mutex (lease %v).", lease)
+	return "They read it, add one and write it back, under one Mutex."
 }
 
 // watch shows how things go, until the time is over, somebody interrupts, or no worker is left.
@@ -215,7 +215,7 @@ func (d *show) obituary(p *process, left int) string {
 	case left == 0:
 		s += "; nobody is left"
 	case d.locks != nil:
-		s += fmt.Sprintf("; what it held lapses within %v", lease)
+		s += "; what it held is free in 2.5s"
 	}
 	return s
 }

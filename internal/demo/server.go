@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// lease is short, so that the others need not wait long for a worker that was killed.
-	lease = 3 * time.Second
 	// silence is when a connection that says nothing counts as dead: well below the lease.
 	silence = time.Second
 	// callLimit is for the demo's own calls.

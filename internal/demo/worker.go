@@ -68,7 +68,7 @@ func (w *work) run(in *bufio.Reader, stderr io.Writer) error {
 		}
 		defer c.Close()
 		log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: withoutTime}))
-		locks, err = valkeysync.New(c, valkeysync.WithName(w.job.name()), valkeysync.WithLogger(log), valkeysync.WithLease(lease))
+		locks, err = valkeysync.New(c, valkeysync.WithName(w.job.name()), valkeysync.WithLogger(log))
 		if err != nil {
 			return err
 		}
