@@ -146,7 +146,7 @@ func (r *release) send() (decided bool, err error) {
 			}
 			r.undone(next, err)
 		} else {
-			g.later(func() { c.crew.run(next.run) })
+			g.work(next.run)
 		}
 	}
 	return true, err
@@ -162,11 +162,11 @@ func (r *release) goOn(next *attempt, sent moment, reply protocol.Reply, lost *L
 		g.seen = reply
 		next.take(sent, protocol.Reply{Outcome: protocol.Gone}) // whether it was queued and dropped is not known
 	case reply.Outcome == protocol.Released: // came too late to queue
-		g.later(func() { g.c.crew.run(next.run) })
+		g.work(next.run)
 	default:
 		g.seen = reply
 		if next.take(sent, reply) {
-			g.later(func() { g.c.crew.run(next.wait) })
+			g.work(next.wait)
 		}
 	}
 }

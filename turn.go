@@ -81,7 +81,7 @@ func (g *gate) endLinger() {
 		if h.lingering() {
 			h.stop()
 			r := &release{h: h, next: g.start(), after: protocol.Queue, done: make(chan struct{})}
-			g.later(func() { g.c.crew.run(func() { r.repeat(time.Time{}) }) })
+			g.work(func() { r.repeat(time.Time{}) })
 		}
 	}
 }
