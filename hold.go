@@ -3,6 +3,7 @@ package valkeysync
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,8 @@ type hold struct {
 	number int64
 	since  int64 // server ms
 	opts   *options
-	began  time.Time
-	latest int64 // until this server time a lost request of its attempt might still be run; 0: none was lost
+	term   time.Duration // the lease that renewals set: the longest that any who shares it asked for
+	latest int64         // until this server time a lost request of its attempt might still be run; 0: none was lost
 
 	until     time.Time                 // its lease is certain until then
 	gone      atomic.Bool               // given back or lost: over, for readers without the mutex
@@ -58,7 +59,7 @@ func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
 		g: a.g, entry: a.entry, grace: a.entry.Grace, value: a.entry.Hold(got.number, got.since), number: got.number, since: got.since, opts: a.want.opts,
-		began: time.Now(), until: got.until, stopped: make(chan struct{}),
+		term: a.entry.Lease, until: got.until, stopped: make(chan struct{}),
 	}
 	if got.waiting > 0 {
 		h.contend()
@@ -72,7 +73,7 @@ func newHold(a *attempt, got grant) *hold {
 	}
 	h.renewAt = h.until.Add(drift(got.lease) - got.lease).Add(got.lease / 3)
 	if c.stats.notifications.Load() {
-		h.watchAt = h.began.Add(watchAfter)
+		h.watchAt = time.Now().Add(watchAfter)
 	}
 	h.endTimer = time.AfterFunc(time.Until(h.deadline()), h.end)
 	h.tickTimer = time.AfterFunc(time.Until(h.nextTick()), h.tick)
@@ -141,9 +142,28 @@ func (h *hold) endLocked() {
 	h.lose(cause)
 }
 
-// stale: older than WithMaxHold allows.
+// stale: all who share the hold have it for longer than WithMaxHold allows.
 func (h *hold) stale() bool {
-	return h.opts.maxHold > 0 && time.Since(h.began) >= h.opts.maxHold
+	return len(h.lease) > 0 && !slices.ContainsFunc(h.lease, func(l *Lease) bool { return !l.stale() })
+}
+
+// shed has those lose it who have it for longer than WithMaxHold allows, while others go on.
+func (h *hold) shed() {
+	lost := &LostError{Key: h.g.keys.Lock, Cause: CauseMaxHold}
+	h.lease = slices.DeleteFunc(h.lease, func(l *Lease) bool {
+		stale := l.stale()
+		if stale {
+			h.tell(l, lost)
+		}
+		return stale
+	})
+}
+
+// tell tells one who shares the hold that it is lost.
+func (h *hold) tell(l *Lease, lost *LostError) {
+	l.lose(lost)
+	h.g.c.stats.lose(lost.Cause)
+	h.g.later(func() { l.onLost(lost) })
 }
 
 // tick runs when the next renewal or the watch is due.
@@ -194,13 +214,16 @@ func (h *hold) renewLocked() {
 	if h.stale() {
 		return // the lease runs out
 	}
+	h.shed()
 	h.renewing = h.g.c.crew.run(h.renew)
 }
 
 // renew repeats the renewal until it is answered or the lease is over.
 func (h *hold) renew() {
 	g, c := h.g, h.g.c
-	lease := h.entry.Lease
+	g.mu.Lock()
+	lease := h.term
+	g.unlock()
 	window := lease // in which a renewal must get through
 	if h.grace > 0 {
 		window = min(lease, h.grace)
@@ -266,12 +289,12 @@ func (h *hold) renew() {
 // confirm moves the certain time on: a renewal sent then has set the lease anew.
 func (h *hold) confirm(sent moment, remaining time.Duration) {
 	h.renewing, h.lastErr = false, nil
-	if until := sent.at.Add(remaining - drift(h.entry.Lease)); until.After(h.until) {
+	if until := sent.at.Add(remaining - drift(remaining)); until.After(h.until) {
 		h.until = until
 	}
 	h.certain.Store(&certainty{h.until, sent})
 	h.endTimer.Reset(time.Until(h.deadline()))
-	h.renewAt = sent.at.Add(h.entry.Lease / 3)
+	h.renewAt = sent.at.Add(remaining / 3)
 	if h.renewMore {
 		h.renewMore = false
 		h.renewLocked()
@@ -317,9 +340,7 @@ func (h *hold) lose(cause Cause) {
 	lingered := h.lingerTimer != nil
 	h.stop()
 	for _, l := range h.lease {
-		l.lose(lost)
-		c.stats.lose(cause)
-		g.later(func() { l.onLost(lost) })
+		h.tell(l, lost)
 	}
 	h.lease = nil
 	g.later(func() {

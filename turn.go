@@ -44,7 +44,6 @@ func (g *gate) handOver(h *hold) bool {
 	}
 	g.waiters = g.waiters[1:]
 	h.opts = w.opts
-	h.began = time.Now()
 	w.ready <- outcome{lease: g.lend(h, w.opts)}
 	g.c.stats.handedOver.Add(1)
 	g.settle()
