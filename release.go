@@ -66,6 +66,16 @@ func (r *release) goOnBehind() {
 	}
 }
 
+// begin is goOnBehind for who holds the gate's mutex. It reports false when the Client is closed.
+func (r *release) begin() bool {
+	g := r.h.g
+	if g.work(func() { _ = r.repeat(time.Time{}) }) {
+		return true
+	}
+	g.later(func() { r.end(ErrClosed) })
+	return false
+}
+
 // wait waits for what goes on in the background.
 func (r *release) wait(ctx context.Context) (decided bool, err error) {
 	if ctx.Err() != nil {
@@ -174,7 +184,7 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 			}
 			r.undone(next, err)
 		} else {
-			g.later(func() { c.crew.run(next.run) })
+			g.work(next.run)
 		}
 	}
 	return true, err
@@ -190,11 +200,11 @@ func (r *release) goOn(next *attempt, sent moment, reply protocol.Reply, lost *L
 		g.seen = reply
 		next.take(sent, protocol.Reply{Outcome: protocol.Gone}) // whether it was queued and dropped is not known
 	case reply.Outcome == protocol.Released: // came too late to queue
-		g.later(func() { g.c.crew.run(next.run) })
+		g.work(next.run)
 	default:
 		g.seen = reply
 		if next.take(sent, reply) {
-			g.later(func() { g.c.crew.run(next.wait) })
+			g.work(next.wait)
 		}
 	}
 }
