@@ -1,0 +1,141 @@
+package valkeysync
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/valkeysync/valkeysync/internal/testserver"
+)
+
+// The bars that are counts. They are no matter of the machine's speed, so going over one is a failure.
+
+func TestWireCountsWhatTheServerRuns(t *testing.T) {
+	t.Parallel()
+	s := newSituation(t, testserver.Start(t, testserver.Valkey))
+	c := s.clients(1)[0]
+	s.server.ResetStats()
+	_, sent := s.spent(func() {
+		times(c.Mutex("a"))(10)
+		client := s.dial()
+		times(newRecipe(client, "b"))(7)
+		require.NoError(t, client.Do(context.Background(), client.B().Ping().Message("*1\r\n$3\r\nGET\r\n").Build()).Error())
+	})
+	ran := s.server.Calls()
+	require.EqualValues(t, ran["evalsha"], sent["evalsha"])
+	require.EqualValues(t, ran["eval"], sent["eval"])
+	require.EqualValues(t, 20+7, sent["evalsha"])
+	require.EqualValues(t, 3, sent["eval"], "acquire, release and the recipe's script were not there")
+	require.EqualValues(t, 7, sent["set"])
+	require.EqualValues(t, 1, sent["ping"])
+	require.Zero(t, sent["get"])
+}
+
+func TestUncontendedCostsTwoCommands(t *testing.T) {
+	t.Parallel()
+	testserver.Each(t, nil, func(t *testing.T, server *testserver.Server) {
+		s := newSituation(t, server)
+		c := s.clients(1)[0]
+		for _, p := range uncontended {
+			t.Run(p.name, func(t *testing.T) {
+				l := p.make(c, 0, t.Name())
+				times(l)(1) // loads the scripts
+				total, names := s.spent(func() { times(l)(100) })
+				require.Equal(t, 200, total, names)
+			})
+		}
+	})
+}
+
+func TestCommandsPerAcquisitionStayFlat(t *testing.T) {
+	t.Parallel()
+	testserver.Each(t, nil, func(t *testing.T, server *testserver.Server) {
+		s := newSituation(t, server)
+		clients := s.clients(201)
+		for _, p := range primitives {
+			for _, waiting := range []int{2, 16, 64, 200} {
+				t.Run(fmt.Sprintf("%s/waiting=%d", p.name, waiting), func(t *testing.T) {
+					var lockers []sync.Locker
+					for i, c := range clients[:waiting+1] {
+						lockers = append(lockers, p.make(c, i, t.Name()))
+					}
+					n := max(200, 2*len(lockers))
+					total, names := s.spent(func() { contend(lockers, n) })
+					require.LessOrEqual(t, float64(total)/float64(n), 2.1, "%d acquisitions: %v", n, names)
+				})
+			}
+		}
+	})
+}
+
+func TestReleaseWithManyWaitersCostsNoMore(t *testing.T) {
+	t.Parallel()
+	testserver.Each(t, nil, func(t *testing.T, server *testserver.Server) {
+		const waiting = 200
+		s := newSituation(t, server)
+		before := s.wire.counts()
+		r := newRow(s, waiting, WithLease(time.Minute))
+		defer r.end()
+		// The one at the front begins to watch the key, and looks once more then: wait for it, so that it
+		// does not fall into the count.
+		news := waiting + 1
+		s.await("subscribe", before["subscribe"]+2*news+1)
+		s.await("evalsha", before["evalsha"]+news+1+waiting+1)
+		for range 5 {
+			total, names := s.spent(r.next)
+			require.LessOrEqual(t, total, 3, names)
+			require.Equal(t, 1, names["evalsha"], names)
+		}
+	})
+}
+
+func TestReadersThatWaitComeInTogether(t *testing.T) {
+	t.Parallel()
+	testserver.Each(t, nil, func(t *testing.T, server *testserver.Server) {
+		s := newSituation(t, server)
+		r := newReaders(s, 20)
+		for range 5 {
+			r.gather()
+			total, names := s.spent(r.letIn)
+			r.leave()
+			require.LessOrEqual(t, total, 3, names)
+		}
+	})
+}
+
+// One holds, a hundred wait, nothing happens. The bubble's clock makes it an hour.
+func TestIdleWaitersCostNextToNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		w := newWire()
+		shared := b.dial(func(conn net.Conn) net.Conn { return w.wrap(conn) })
+		const waiting = 100
+		held := newClient(t, shared).Mutex("orders")
+		held.Lock()
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range waiting {
+			m := newClient(t, shared).Mutex("orders")
+			wg.Go(func() {
+				_, err := m.LockContext(ctx)
+				require.ErrorIs(t, err, context.Canceled)
+			})
+			synctest.Wait()
+		}
+		before := w.total()
+		const idle = 10 * time.Minute
+		time.Sleep(idle)
+		total := w.total() - before
+		require.LessOrEqual(t, float64(total)/idle.Seconds(), 1.0)
+		require.NotZero(t, total) // the holder renews
+		stop()
+		wg.Wait()
+		held.Unlock()
+	})
+}
