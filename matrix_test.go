@@ -203,8 +203,13 @@ func TestEveryRequestMayBeLostOrLate(t *testing.T) {
 			for _, f := range faults {
 				name := scenario.name + ": " + f.name
 				p := proxy.Start(t, s.Addr())
-				// Renewals come early enough for a connection to be found silent before the lease ends.
-				far := through(t, s, p, WithLease(6*time.Second))
+				// Long enough that a hold left behind does not lapse before it is found; or else short
+				// enough that renewals come, and early enough for a silent connection to be noticed first.
+				lease := 2 * soon
+				if scenario.script == "renew" {
+					lease = 6 * time.Second
+				}
+				far := through(t, s, p, WithLease(lease))
 				cells = append(cells, sub{name, func(t *testing.T) {
 					c := &cell{
 						t: t, s: s, proxy: p, key: name,
