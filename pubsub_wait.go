@@ -30,8 +30,8 @@ type hub struct {
 	mu      sync.Mutex
 	topics  map[string]*topic
 	up      bool          // the own channel is subscribed
-	refusal error         // why the server does not let us subscribe to the own channel
-	changed chan struct{} // closed, and replaced, when up or refusal changes
+	broken  error         // why not, if it was tried: the server's refusal, or what happened to the connection
+	changed chan struct{} // closed, and replaced, when up or broken changes
 	echoBy  time.Time     // an echo is due; zero: none
 	echoed  time.Time     // when the last one came
 }
@@ -74,11 +74,7 @@ func (h *hub) run(ctx context.Context) {
 	pause := minPause
 	for ctx.Err() == nil {
 		was, err := h.session(ctx)
-		var refusal error
-		if _, reply := valkey.IsValkeyErr(err); reply {
-			refusal = err
-		}
-		h.turn(false, refusal)
+		h.turn(false, err)
 		if ctx.Err() != nil {
 			return
 		}
@@ -199,11 +195,11 @@ func (t *topic) confirm() {
 	}
 }
 
-// turn sets whether the Client hears, and tells whoever waits for it.
-func (h *hub) turn(up bool, refusal error) {
+// turn sets whether the Client hears, or why not, and tells whoever waits for it.
+func (h *hub) turn(up bool, broken error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.up, h.refusal, h.echoBy = up, refusal, time.Time{}
+	h.up, h.broken, h.echoBy = up, broken, time.Time{}
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -226,18 +222,22 @@ func (h *hub) message(m valkey.PubSubMessage) {
 	}
 }
 
-// ready waits until the Client hears, the server refuses that it does, or ctx ends.
+// ready waits until the Client hears, the server refuses that it does, or ctx ends. The error says what
+// stood in the way.
 func (h *hub) ready(ctx context.Context) error {
 	for {
 		h.mu.Lock()
-		up, refusal, changed := h.up, h.refusal, h.changed
+		up, broken, changed := h.up, h.broken, h.changed
 		h.mu.Unlock()
-		if up || refusal != nil {
-			return refusal
+		if up || isReply(broken) {
+			return broken
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if broken != nil {
+				return fmt.Errorf("%w: %w", ctx.Err(), broken)
+			}
 			return ctx.Err()
 		}
 	}
