@@ -23,7 +23,7 @@ func TestBusyServerIsWaitedOut(t *testing.T) {
 			_, err := waiter.Mutex("k").LockContext(t.Context())
 			got <- err
 		}()
-		watched(t, s, "__keyspace@0__:k", 2) // both watch the key by now
+		subscribed(t, s, "__keyspace@0__:k", 2) // both watch the key by now
 
 		endless := s.Client(t)
 		over := make(chan error, 1)
@@ -53,8 +53,8 @@ func TestBusyServerIsWaitedOut(t *testing.T) {
 	})
 }
 
-// watched waits until n connections are subscribed to a channel.
-func watched(t *testing.T, s *testserver.Server, channel string, n int64) {
+// subscribed waits until n connections are subscribed to a channel.
+func subscribed(t *testing.T, s *testserver.Server, channel string, n int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		reply, err := s.Do("PUBSUB", "NUMSUB", channel)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -344,8 +343,7 @@ func (c *Client) probe(ctx context.Context) error {
 }
 
 func (c *Client) explain(err error) error {
-	var reply *valkey.ValkeyError
-	if errors.As(err, &reply) && strings.Contains(reply.Error(), "NOPERM") {
+	if denied(err) {
 		return fmt.Errorf("%w; this user needs the rights in README.md, section ACL", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

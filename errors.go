@@ -134,7 +134,9 @@ const (
 
 // fatalReplies and passingReplies are the first words of error replies.
 var (
-	fatalReplies   = []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "NOPROTO"}
+	fatalReplies = append([]string{"NOAUTH", "WRONGPASS", "WRONGTYPE", "NOPROTO"}, deniedReplies...)
+	// What a script may not do is told in words, by valkey and by redis 7.0.
+	deniedReplies  = []string{"NOPERM", "ACL failure in script", "The user executing the script can't"}
 	passingReplies = []string{"LOADING", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "NOSCRIPT", "UNBLOCKED"}
 )
 
@@ -154,19 +156,32 @@ func judge(err error) severity {
 	if !errors.As(err, &reply) {
 		return passing // network, time limit
 	}
-	text := strings.TrimPrefix(reply.Error(), "ERR ")
-	for _, word := range fatalReplies {
-		// A script's error may carry the word behind its own: "-NOPERM …" or "ERR … NOPERM …".
-		if strings.HasPrefix(text, word) || strings.Contains(text, " "+word+" ") {
-			return fatal
-		}
+	if says(reply, fatalReplies) {
+		return fatal
 	}
 	for _, word := range passingReplies {
-		if strings.HasPrefix(text, word) {
+		if strings.HasPrefix(reply.Error(), word) {
 			return passing
 		}
 	}
 	return refused
+}
+
+// denied: the user lacks a right.
+func denied(err error) bool {
+	var reply *valkey.ValkeyError
+	return errors.As(err, &reply) && says(reply, deniedReplies)
+}
+
+// says: the reply begins with one of the words, or carries it behind a script's own: "ERR … NOPERM …".
+func says(reply *valkey.ValkeyError, words []string) bool {
+	text := strings.TrimPrefix(reply.Error(), "ERR ")
+	for _, word := range words {
+		if strings.HasPrefix(text, word) || strings.Contains(text, " "+word+" ") {
+			return true
+		}
+	}
+	return false
 }
 
 // mismatch is the error of a gate whose key is in use by another kind.

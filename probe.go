@@ -49,6 +49,11 @@ func (c *Client) listen(ctx context.Context) error {
 	if err := c.server.Client.Do(ctx, b().Del().Key(keys.Lock).Build()).Error(); err != nil {
 		return fmt.Errorf("delete %q: %w", keys.Lock, err)
 	}
+	// A script says nothing of a message that it may not send, so that is tried first, where nobody listens.
+	channel := protocol.ChannelFor(c.id)
+	if err := c.server.Client.Do(ctx, b().Publish().Channel(channel+":"+probeAttempt).Message("").Build()).Error(); err != nil {
+		return fmt.Errorf("publish to %s: %w", channel, err)
+	}
 	select {
 	case <-c.probed: // of a probe that was given up
 	default:
@@ -61,7 +66,7 @@ func (c *Client) listen(ctx context.Context) error {
 	select {
 	case <-c.probed:
 	case <-ctx.Done():
-		return fmt.Errorf("a script's message on the channel %s did not arrive: %w", protocol.ChannelFor(c.id), ctx.Err())
+		return fmt.Errorf("a script's message on the channel %s did not arrive: %w", channel, ctx.Err())
 	}
 	c.stats.notifications.Store(len(events) > 0)
 	return nil

@@ -32,9 +32,9 @@ type hub struct {
 	topics  map[string]*topic
 	up      bool // the own channel is subscribed
 	upSince time.Time
-	number  int64         // of the connection: it rises
-	refusal error         // why the server does not let us subscribe to the own channel
-	changed chan struct{} // closed, and replaced, when up or refusal changes
+	number  int64         // of the subscription: it rises
+	failure error         // why not, if it was tried: the server's refusal, or what happened to the connection
+	changed chan struct{} // closed, and replaced, when up or failure changes
 	echoBy  time.Time     // an echo is due; zero: none
 	echoed  time.Time     // when the last one came
 }
@@ -78,11 +78,7 @@ func (h *hub) run(ctx context.Context) {
 	pause := minPause
 	for ctx.Err() == nil {
 		was, err := h.connect(ctx)
-		var refusal error
-		if isReply(err) {
-			refusal = err
-		}
-		h.turn(false, refusal)
+		h.turn(false, err)
 		if ctx.Err() != nil {
 			return
 		}
@@ -252,11 +248,11 @@ func (t *topic) confirm() {
 	}
 }
 
-// turn sets whether the Client hears, and tells whoever waits for it.
-func (h *hub) turn(up bool, refusal error) {
+// turn sets whether the Client hears, or why not, and tells whoever waits for it.
+func (h *hub) turn(up bool, failure error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.up, h.refusal, h.echoBy, h.upSince = up, refusal, time.Time{}, time.Now()
+	h.up, h.failure, h.echoBy, h.upSince = up, failure, time.Time{}, time.Now()
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -279,18 +275,22 @@ func (h *hub) message(m valkey.PubSubMessage, session int64) {
 	}
 }
 
-// ready waits until the Client hears, the server refuses that it does, or ctx ends.
+// ready waits until the Client hears, the server refuses that it does, or ctx ends. The error says what
+// stood in the way.
 func (h *hub) ready(ctx context.Context) error {
 	for {
 		h.mu.Lock()
-		up, refusal, changed := h.up, h.refusal, h.changed
+		up, failure, changed := h.up, h.failure, h.changed
 		h.mu.Unlock()
-		if up || refusal != nil {
-			return refusal
+		if up || isReply(failure) {
+			return failure
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if failure != nil {
+				return fmt.Errorf("%w: %w", ctx.Err(), failure)
+			}
 			return ctx.Err()
 		}
 	}

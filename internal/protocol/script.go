@@ -74,3 +74,13 @@ func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, 
 }
 
 var errReply = errors.New("the reply is not one of this protocol; is another version of valkeysync in use on this server?")
+
+// Sources is the text of every script as it is sent to the server, by name: what SCRIPT LOAD takes and
+// EVALSHA's digest is made of.
+func Sources() map[string]string {
+	all := make(map[string]string, len(scripts))
+	for _, s := range scripts {
+		all[s.name] = s.source()
+	}
+	return all
+}

@@ -1,0 +1,234 @@
+package valkeysync
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+	"github.com/valkeysync/valkeysync/internal/proxy"
+	"github.com/valkeysync/valkeysync/internal/testserver"
+)
+
+// The lost-reply matrix: whichever request of whichever script is lost, or its reply, or comes late, and
+// whether the connection breaks or goes silent: nobody gets in who should not, everybody is served, the
+// callers are told the truth, and nothing is left behind.
+
+// faults are what can happen to one request.
+var faults = []struct {
+	name   string
+	action proxy.Action
+}{
+	{"request lost, silent", proxy.LoseRequest},
+	{"request lost, cut", proxy.LoseRequestCut},
+	{"reply lost, silent", proxy.LoseReply},
+	{"reply lost, cut", proxy.LoseReplyCut},
+	// The connection is given up after a second; what is under way on it is run all the same.
+	{"late", proxy.Delay(1500 * time.Millisecond)},
+	{"later than its latest time", proxy.Delay(requestLimit + time.Second)},
+}
+
+// cell is one scenario with one fault.
+type cell struct {
+	t      *testing.T
+	s      *testserver.Server
+	proxy  *proxy.Proxy
+	key    string
+	rule   func() *proxy.Rule // arms the fault
+	inside atomic.Int32       // how many hold
+
+	far, near *Mutex // of the Client behind the proxy, and of one that has no trouble
+	third     *Mutex // of a third Client
+	token     int64
+}
+
+// matrix are the scenarios: each ends with the lock free.
+var matrix = []struct {
+	name, script string
+	run          func(c *cell)
+}{
+	{"acquire uncontended", "acquire", func(c *cell) {
+		fired := c.rule().Fired()
+		far := c.lock(c.far)
+		<-fired
+		waits := take(context.Background(), c.near)
+		queued(c.t, c.s, c.near.c, c.key, 1)
+		c.unlock(c.far, far)
+		c.unlock(c.near, c.enter(waits.got(c.t, soon)))
+	}},
+	{"acquire that queues", "acquire", func(c *cell) {
+		near := c.lock(c.near)
+		fired := c.rule().Fired()
+		waits := take(context.Background(), c.far)
+		<-fired
+		queued(c.t, c.s, c.near.c, c.key, 1)
+		behind := take(context.Background(), c.third)
+		queued(c.t, c.s, c.near.c, c.key, 2)
+		c.unlock(c.near, near)
+		c.unlock(c.far, c.enter(waits.got(c.t, soon)))
+		c.unlock(c.third, c.enter(behind.got(c.t, soon)))
+	}},
+	{"acquire that is given up", "acquire", func(c *cell) {
+		near := c.lock(c.near)
+		ctx, cancel := context.WithCancel(context.Background())
+		fired := c.rule().Fired()
+		waits := take(ctx, c.far)
+		<-fired
+		cancel()
+		require.ErrorIs(c.t, waits.failed(c.t, time.Second), context.Canceled)
+		c.unlock(c.near, near)
+	}},
+	{"release", "release", func(c *cell) {
+		far := c.lock(c.far)
+		waits := take(context.Background(), c.near)
+		queued(c.t, c.s, c.near.c, c.key, 1)
+		fired := c.rule().Fired()
+		c.unlock(c.far, far)
+		<-fired
+		c.unlock(c.near, c.enter(waits.got(c.t, soon)))
+	}},
+	{"release that queues again", "release", func(c *cell) {
+		far := c.lock(c.far)
+		again := take(context.Background(), c.far)
+		waits := take(context.Background(), c.near)
+		queued(c.t, c.s, c.near.c, c.key, 1)
+		eventually(c.t, soon, "a goroutine waits here", func() bool { return waitingHere(c.far) == 1 })
+		fired := c.rule().Fired()
+		c.unlock(c.far, far)
+		<-fired
+		c.unlock(c.near, c.enter(waits.got(c.t, soon)))
+		c.unlock(c.far, c.enter(again.got(c.t, soon)))
+	}},
+	{"release that locks again", "release", func(c *cell) {
+		far := c.lock(c.far)
+		again := take(context.Background(), c.far)
+		eventually(c.t, soon, "a goroutine waits here", func() bool { return waitingHere(c.far) == 1 })
+		fired := c.rule().Fired()
+		c.unlock(c.far, far)
+		<-fired
+		c.unlock(c.far, c.enter(again.got(c.t, soon)))
+	}},
+	{"leave", "leave", func(c *cell) {
+		near := c.lock(c.near)
+		ctx, cancel := context.WithCancel(context.Background())
+		waits := take(ctx, c.far)
+		queued(c.t, c.s, c.near.c, c.key, 1)
+		fired := c.rule().Fired()
+		cancel()
+		require.ErrorIs(c.t, waits.failed(c.t, time.Second), context.Canceled)
+		behind := take(context.Background(), c.third)
+		<-fired
+		c.unlock(c.near, near)
+		c.unlock(c.third, c.enter(behind.got(c.t, soon)))
+	}},
+	{"check that finds it taken", "check", func(c *cell) {
+		command(c.t, c.s, "SET", c.key, "foreign", "PX", "60000")
+		fired := c.rule().Fired()
+		waits := take(context.Background(), c.far) // it checks as soon as it watches the key
+		<-fired
+		command(c.t, c.s, "DEL", c.key)
+		c.unlock(c.far, c.enter(waits.got(c.t, soon)))
+	}},
+	{"check that gets it", "check", func(c *cell) {
+		command(c.t, c.s, "SET", c.key, "foreign", "PX", "700")
+		waits := take(context.Background(), c.far)
+		watched(c.t, c.s, c.key, 1)
+		fired := c.rule().Fired()
+		<-fired // when the foreign lease ends, at the latest
+		c.unlock(c.far, c.enter(waits.got(c.t, soon)))
+	}},
+	{"renew", "renew", func(c *cell) {
+		fired := c.rule().Fired()
+		far := c.lock(c.far)
+		waits := take(context.Background(), c.near)
+		<-fired
+		l, _ := FromContext(far)
+		first := l.Until()
+		eventually(c.t, soon, "renewed", func() bool { return l.Until().After(first) })
+		require.NoError(c.t, far.Err())
+		c.unlock(c.far, far)
+		c.unlock(c.near, c.enter(waits.got(c.t, soon)))
+	}},
+}
+
+// waitingHere is how many goroutines of m's Client wait for it.
+func waitingHere(m *Mutex) int {
+	g, err := m.c.enter(m.kind, &m.keys)
+	if err != nil {
+		return 0
+	}
+	defer m.c.leave(g)
+	g.mu.Lock()
+	defer g.unlock()
+	return len(g.waiters)
+}
+
+func (c *cell) lock(m *Mutex) context.Context {
+	c.t.Helper()
+	return c.enter(lock(c.t, m))
+}
+
+// enter: somebody holds now, alone, with the highest token.
+func (c *cell) enter(held context.Context) context.Context {
+	c.t.Helper()
+	require.EqualValues(c.t, 1, c.inside.Add(1), "exclusion")
+	require.NoError(c.t, held.Err())
+	token := tokenOf(c.t, held)
+	require.Greater(c.t, token, c.token)
+	c.token = token
+	return held
+}
+
+func (c *cell) unlock(m *Mutex, held context.Context) {
+	c.t.Helper()
+	c.inside.Add(-1)
+	unlock(c.t, m, held)
+}
+
+func TestEveryRequestMayBeLostOrLate(t *testing.T) {
+	t.Parallel()
+	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
+		digests := map[string]string{}
+		for name, source := range protocol.Sources() {
+			digest, err := ptr(command(t, s, "SCRIPT", "LOAD", source)).ToString()
+			require.NoError(t, err)
+			digests[name] = digest
+		}
+		near, third := on(t, s), on(t, s)
+		var cells []sub
+		for _, scenario := range matrix {
+			for _, f := range faults {
+				name := scenario.name + ": " + f.name
+				p := proxy.Start(t, s.Addr())
+				// Long enough that a hold left behind does not lapse before it is found; or else short
+				// enough that renewals come, and early enough for a silent connection to be noticed first.
+				lease := 2 * soon
+				if scenario.script == "renew" {
+					lease = 6 * time.Second
+				}
+				far := through(t, s, p, WithLease(lease))
+				cells = append(cells, sub{name, func(t *testing.T) {
+					c := &cell{
+						t: t, s: s, proxy: p, key: name,
+						far: far.Mutex(name), near: near.Mutex(name), third: third.Mutex(name),
+						rule: func() *proxy.Rule { return p.On(digests[scenario.script], f.action) },
+					}
+					scenario.run(c)
+					require.Zero(t, c.inside.Load())
+					// One connection for commands, one for messages: the one with the fault has ended, and
+					// what was under way on it has been run.
+					eventually(t, soon, "the late request has come", func() bool { return p.Conns() <= 2 })
+					nothingLeft(t, s, name)
+					c.unlock(c.third, c.enter(lock(t, c.third)))
+					require.Empty(t, far.Stats().Lost)
+				}})
+			}
+		}
+		together(t, cells...)
+		require.Empty(t, near.Stats().Lost)
+		require.Empty(t, third.Stats().Lost)
+	})
+}
