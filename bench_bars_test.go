@@ -80,7 +80,7 @@ func TestReleaseWithManyWaitersCostsNoMore(t *testing.T) {
 		const waiting = 200
 		s := newSituation(t, server)
 		before := s.wire.counts()
-		r := newRow(s, waiting, WithLease(time.Minute))
+		r := newRow(s, waiting, WithLease(time.Minute), WithCrashDetection(0))
 		defer r.end()
 		// The one at the front begins to watch the key, and looks once more then: wait for it, so that it
 		// does not fall into the count.

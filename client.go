@@ -52,6 +52,8 @@ type Client struct {
 	ready    atomic.Bool   // New is through
 	heardOut chan struct{} // closed when the hub is through
 	probing  sync.Mutex    // one probe at a time
+	trial    *watch        // the key that probes write
+	events   atomic.Int64  // that it has made
 	probed   chan struct{} // capacity 1: the echo of a probe came
 }
 

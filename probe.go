@@ -29,19 +29,15 @@ func (c *Client) listen(ctx context.Context) error {
 		Client: c.id, Attempt: probeAttempt, Kind: protocol.MutexKind, Mode: protocol.Exclusive, Weight: 1,
 		Lease: minLease, First: minLease, Name: c.opts.client.name,
 	}
-	events := make(chan struct{}, 4)
-	w := c.hub.watch(c.keyspace(keys.Lock), func(string) {
-		select {
-		case events <- struct{}{}:
-		default:
-		}
-	})
-	defer w.stop()
+	if c.trial == nil { // watched from now on: a hub does not like channels that come and go
+		c.trial = c.hub.watch(c.keyspace(keys.Lock), func(string) { c.events.Add(1) })
+	}
 	select {
-	case <-w.confirmed():
+	case <-c.trial.confirmed():
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	events := c.events.Load()
 	b := c.server.Client.B
 	if err := c.server.Client.Do(ctx, b().Set().Key(keys.Lock).Value("probe").Px(time.Second).Build()).Error(); err != nil {
 		return fmt.Errorf("write %q: %w", keys.Lock, err)
@@ -68,7 +64,7 @@ func (c *Client) listen(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("a script's message on the channel %s did not arrive: %w", channel, ctx.Err())
 	}
-	c.stats.notifications.Store(len(events) > 0)
+	c.stats.notifications.Store(c.events.Load() > events)
 	return nil
 }
 
