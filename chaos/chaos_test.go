@@ -60,6 +60,9 @@ func runSeed(t *testing.T, seed uint64, dir string) {
 		return
 	}
 	t.Log(res)
+	if testing.Verbose() {
+		t.Log(res.Waiter)
+	}
 	for _, v := range res.Violations {
 		t.Errorf("seed %d: %s", seed, v)
 	}

@@ -68,6 +68,8 @@ func (w *World) replace(f Fault) {
 
 // restart kills the server and starts it again.
 func (w *World) restart(f Fault) {
+	w.serving.Lock()
+	defer w.serving.Unlock()
 	from := now()
 	w.server.Kill()
 	w.sleep(f.For)
@@ -78,6 +80,8 @@ func (w *World) restart(f Fault) {
 }
 
 func (w *World) frozen(on bool) {
+	w.serving.Lock()
+	defer w.serving.Unlock()
 	if w.server.Pid() == 0 {
 		return
 	}

@@ -21,7 +21,8 @@ type Result struct {
 	Refused   int            // writes that the store refused: the holder had lost its lease
 	Excused   int            // holds that something took away that may do so, and which overlapped with another
 	Ordered   int            // pairs whose order was judged
-	Longest   time.Duration  // wait that ended after the last fault, counted from that
+	Longest   time.Duration  // that a lock stayed unheld after the last fault while somebody waited for it
+	Waiter    string         // for it
 	Heap      uint64         // largest of a worker at the end
 	Histories int            // operations that the checker of histories took
 	Undecided int            // histories that the checker did not finish in its time
@@ -36,7 +37,7 @@ func (r *Result) violate(format string, args ...any) {
 
 // String is a line for people.
 func (r *Result) String() string {
-	return fmt.Sprintf("seed %d: %d acquired, failed %v, lost %v, killed under way %d, refused %d, excused %d, ordered %d, longest wait after the last fault %v, heap %d KiB, histories %d (%d undecided), %d faults, %v: %d violations",
+	return fmt.Sprintf("seed %d: %d acquired, failed %v, lost %v, killed under way %d, refused %d, excused %d, ordered %d, longest unheld after the last fault %v, heap %d KiB, histories %d (%d undecided), %d faults, %v: %d violations",
 		r.Plan.Seed, r.Acquired, r.Failed, r.Lost, r.Killed, r.Refused, r.Excused, r.Ordered, r.Longest.Round(time.Millisecond), r.Heap>>10, r.Histories, r.Undecided, len(r.Plan.Schedule), r.Took.Round(time.Millisecond), len(r.Violations))
 }
 
@@ -48,7 +49,7 @@ func (w *World) judge(res *Result) {
 	for _, text := range r.wrong {
 		res.violate("%s", text)
 	}
-	res.Refused = r.refuse
+	res.Refused = r.refused
 	for who, e := range r.idle {
 		if e.Goroutines > 0 {
 			res.violate("%s: %d goroutines of the library go on with nothing to do", who, e.Goroutines)
@@ -64,7 +65,7 @@ func (w *World) judge(res *Result) {
 	if res.Heap > heapLimit {
 		res.violate("a worker ends with a heap of %d MiB", res.Heap>>20)
 	}
-	c := &case_{plan: w.plan, ops: r.ops, freed: r.freed, lastFault: w.lastFault, res: res}
+	c := &case_{plan: w.plan, ops: r.ops, freed: r.freed, lastFault: w.lastFault, stopped: w.stopped, res: res}
 	c.judge()
 }
 
@@ -74,12 +75,12 @@ type case_ struct {
 	ops       []*op
 	freed     []freed
 	lastFault int64
+	stopped   int64
 	res       *Result
 }
 
 func (c *case_) judge() {
 	c.count()
-	c.waits()
 	for _, k := range c.plan.Keys {
 		var ops []*op
 		for _, o := range c.ops {
@@ -87,6 +88,7 @@ func (c *case_) judge() {
 				ops = append(ops, o)
 			}
 		}
+		c.waits(ops)
 		c.told(ops)
 		c.rising(ops)
 		if k.Kind == "semaphore" {
@@ -136,20 +138,38 @@ func firstWords(err string) string {
 	return err[:min(len(err), 80)]
 }
 
-// waits: whoever waits once nothing fails any more is served in time. (Those that never are, the world
-// itself has seen.)
-func (c *case_) waits() {
-	limit := c.plan.longestLease() + serveSlack
-	for _, o := range c.ops {
+// waits: once nothing fails any more, no lock stays unheld for long while somebody waits for it, and once
+// nothing new begins, everybody is served. (Those that never are, the world itself has seen.)
+func (c *case_) waits(ops []*op) {
+	limit := c.plan.patience()
+	for _, o := range ops {
 		for _, span := range [][2]int64{{o.call, o.ret}, {o.unlock, o.end}} {
-			if span[1] <= c.lastFault {
-				continue
+			if d := time.Duration(span[1] - max(span[0], c.lastFault, c.stopped)); d > limit {
+				c.res.violate("done %v after the others were told to stop, limit %v: %v", d, limit, o)
 			}
-			d := time.Duration(span[1] - max(span[0], c.lastFault))
-			c.res.Longest = max(c.res.Longest, d)
-			if d > limit {
-				c.res.violate("served %v after the last fault, limit %v: %v", d, limit, o)
+		}
+	}
+	held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.held() })
+	slices.SortFunc(held, func(a, b *op) int { return cmp.Compare(a.from, b.from) })
+	waits := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.ret <= c.lastFault })
+	slices.SortFunc(waits, func(a, b *op) int { return cmp.Compare(a.call, b.call) })
+	for _, o := range waits {
+		covered := max(o.call, c.lastFault)
+		i, _ := slices.BinarySearchFunc(held, covered-int64(time.Minute), func(h *op, t int64) int { return cmp.Compare(h.from, t) })
+		longest := int64(0)
+		for _, h := range held[i:] {
+			if h.from >= o.ret {
+				break
 			}
+			longest = max(longest, h.from-covered)
+			covered = max(covered, h.sure, h.end)
+		}
+		longest = max(longest, o.ret-covered)
+		if d := time.Duration(longest); d > c.res.Longest {
+			c.res.Longest, c.res.Waiter = d, o.String()
+		}
+		if d := time.Duration(longest); d > limit {
+			c.res.violate("unheld for %v after the last fault, limit %v, while it waited: %v", d, limit, o)
 		}
 	}
 }

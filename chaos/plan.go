@@ -189,6 +189,22 @@ func (p Plan) job(slot, life int, addr string) job {
 	}
 }
 
+// patience is how long a lock may stay unheld at the most while somebody waits for it, once nothing fails
+// any more. Whoever waits at place i looks by itself after i leases; so that long it takes where those
+// before it have died, or where the queue is gone and nobody was told (FLUSHALL makes no event).
+func (p Plan) patience() time.Duration {
+	rows := 1
+	for _, f := range p.Schedule {
+		switch f.Kind {
+		case WorkerKill:
+			rows++
+		case FlushAll:
+			rows = p.Workers
+		}
+	}
+	return p.longestLease()*time.Duration(min(rows, p.Workers)) + serveSlack
+}
+
 // longestLease is what a dead holder can cost at the most.
 func (p Plan) longestLease() time.Duration { return slices.Max(p.Leases) }
 

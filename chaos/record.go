@@ -60,7 +60,7 @@ type record struct {
 	freed   []freed
 	wrong   []string         // what must not happen, seen under way
 	stored  map[string]int64 // the fenced store: the highest token by key
-	refuse  int              // writes that the store refused
+	refused int              // writes that the store refused
 	ready   map[string]event
 	idle    map[string]event
 	closed  map[string]event
@@ -112,11 +112,10 @@ func (r *record) take(who string, e event) (answer *order) {
 		ok := e.Token >= r.stored[o.key]
 		if ok {
 			r.stored[o.key] = e.Token
+		} else if o.mode == Permit {
+			ok = true // several hold it at once, and write in any order
 		} else {
-			r.refuse++
-		}
-		if o.mode == Permit {
-			ok = true // several hold it at once: the store keeps one's token from another's no more
+			r.refused++
 		}
 		answer = &order{ID: e.ID, OK: ok}
 	case evRefused:

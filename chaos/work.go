@@ -64,7 +64,7 @@ func (o *operation) run(ctx context.Context) {
 	if err != nil {
 		w.tell(event{What: evFail, ID: o.id, T: t, Err: classify(err)})
 		if fatal(err) {
-			time.Sleep(time.Millisecond) // refused at once: do not spin
+			time.Sleep(5 * time.Millisecond) // refused at once: do not spin
 		}
 		return
 	}
@@ -131,6 +131,10 @@ func (o *operation) hold() {
 		case <-o.held.Done():
 			t.Stop()
 			o.certain() // it may be the caller's own context that has ended
+			return
+		case <-o.w.stop:
+			t.Stop()
+			o.certain() // the others want to be served
 			return
 		case <-t.C:
 		}

@@ -23,6 +23,10 @@ import (
 // jobEnv is where a worker process finds its job.
 const jobEnv = "VALKEYSYNC_CHAOS_JOB"
 
+// connLimit is how long valkey-go waits for an answer before it takes a connection for dead. Its default of
+// 10 s would be most of what a world lasts.
+const connLimit = 2 * time.Second
+
 // Main is to be called first by every program that runs worlds: where the process was started as a worker
 // it does that work and never returns.
 func Main() {
@@ -116,6 +120,7 @@ func (w *worker) connect(log *slog.Logger) (valkey.Client, *valkeysync.Client) {
 	for {
 		server, err := valkey.NewClient(valkey.ClientOption{
 			InitAddress: []string{w.Addr}, Username: user, Password: password, ForceSingleClient: true, DisableCache: true,
+			ConnWriteTimeout: connLimit,
 		})
 		if err == nil {
 			var client *valkeysync.Client

@@ -22,18 +22,19 @@ type World struct {
 	record  *record
 	over    chan struct{} // no more faults
 	faults  sync.WaitGroup
+	serving sync.Mutex // the server is being ended or started
 
 	mu        sync.Mutex
 	hands     []*hand // by slot; nil while one is replaced
 	lives     []int
 	lastFault int64
+	stopped   int64 // when the workers were told to begin nothing more
 }
 
 const (
 	readyLimit = 30 * time.Second
-	// serveSlack is how much longer than the longest lease a wait may last once nothing fails any more:
-	// a silent connection is found out and replaced, and many wait for one another on a busy machine.
-	serveSlack = 12 * time.Second
+	// serveSlack is for a silent connection to be found out and replaced, and for a busy machine.
+	serveSlack = 6 * time.Second
 	// calm is how long the workers go on after the last fault.
 	calm = 500 * time.Millisecond
 )
@@ -149,8 +150,9 @@ func (w *World) await(limit time.Duration, what string, is func(r *record) bool)
 
 // windDown has the workers finish what they are about, looks at what is left, and ends them.
 func (w *World) windDown(res *Result) {
+	w.stopped = now()
 	w.each(func(h *hand) { h.tell(order{Do: "stop"}) })
-	limit := w.plan.longestLease() + serveSlack
+	limit := w.plan.patience()
 	all := func(of func(r *record) map[string]event) func(r *record) bool {
 		return func(r *record) bool {
 			for _, h := range w.hands {
