@@ -190,19 +190,17 @@ func (p Plan) job(slot, life int, addr string) job {
 }
 
 // patience is how long a lock may stay unheld at the most while somebody waits for it, once nothing fails
-// any more. Whoever waits at place i looks by itself after i leases; so that long it takes where those
-// before it have died, or where the queue is gone and nobody was told (FLUSHALL makes no event).
+// any more. Whoever waits at place i looks by itself after i leases, or i²/2 graces: so long it takes where
+// those before it have died, or where the queue is gone and nobody was told (FLUSHALL makes no event). The
+// places of those who gave up count until their leave has come, which is why there are more than workers.
 func (p Plan) patience() time.Duration {
 	rows := 1
 	for _, f := range p.Schedule {
-		switch f.Kind {
-		case WorkerKill:
-			rows++
-		case FlushAll:
-			rows = p.Workers
+		if f.Kind == WorkerKill || f.Kind == FlushAll {
+			rows = p.Workers + 3
 		}
 	}
-	return p.longestLease()*time.Duration(min(rows, p.Workers)) + serveSlack
+	return p.longestLease()*time.Duration(rows) + serveSlack
 }
 
 // longestLease is what a dead holder can cost at the most.
