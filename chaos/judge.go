@@ -177,7 +177,7 @@ func (c *case_) waits(ops []*op) {
 // excuse is the earliest moment at which something took the hold of o from it that may do so.
 func (c *case_) excuse(o *op) (from int64, excused bool) {
 	for _, f := range c.freed {
-		if (f.key == "" || f.key == o.key) && o.token>>10 <= f.until && o.sure >= f.from && (!excused || f.from < from) {
+		if f.takes(o) && o.sure >= f.from && (!excused || f.from < from) {
 			from, excused = f.from, true
 		}
 	}
@@ -200,7 +200,7 @@ func (c *case_) told(ops []*op) {
 			continue
 		}
 		for _, f := range c.freed {
-			if (f.key == "" || f.key == o.key) && o.token>>10 <= f.until && o.sure > f.to+int64(c.lease(o)) {
+			if f.takes(o) && o.sure > f.to+int64(c.lease(o)) {
 				c.res.violate("%s at %d to %d, and the holder was certain for longer than its lease after it: %v", f.what, f.from, f.to, o)
 			}
 		}

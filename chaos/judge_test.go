@@ -109,6 +109,8 @@ func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
 	require.NotEmpty(t, verdict(taken, false, first(1100), second).Violations, "longer than its lease")
 	require.NotEmpty(t, verdict(taken, false, first(500), second, hold("w0.0", "m", 300, 13, 800, 901, 902)).Violations, "granted after it")
 	require.NotEmpty(t, verdict(taken, false, first(500), hold("w1.0", "m", 200, 0, 9, 900, 901)).Violations, "before it")
+	shared := func(from, sure int64, n int64) *op { return hold("w0.0", "m", n, 0, from, sure, sure+1).as(Reader, 1) }
+	require.NotEmpty(t, verdict(taken, false, shared(1, 500, 50), second).Violations, "a reader keeps its hold without the marker")
 	taken[0].key = "rw"
 	require.NotEmpty(t, verdict(taken, false, first(500), second).Violations, "another key")
 }

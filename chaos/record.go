@@ -52,6 +52,12 @@ type freed struct {
 	what     Kind
 }
 
+// takes: o's hold was there, and is gone. The lock key of readers and permits is a marker only: without it
+// their holds go on, and nobody of ours gets in.
+func (f freed) takes(o *op) bool {
+	return (f.key == "" || f.key == o.key) && o.token>>10 <= f.until && (f.what != DeleteKey || o.mode == Exclusive)
+}
+
 // record is what happened in a world.
 type record struct {
 	mu      sync.Mutex
