@@ -31,17 +31,21 @@ type step struct {
 	crowded bool // busy: others were at it, so it may be right whoever held
 }
 
+// maxSize is the largest size of a semaphore here.
+const maxSize = 4
+
 // lock is the model's state of one key.
 type lock struct {
 	writer  int64 // its token; 0: none
 	readers int64
-	used    int64 // permits
-	ghosts  bool  // a call that failed may hold it; it lapses by itself
-	top     int64 // highest token of all
-	topX    int64 // highest token of an exclusive holder
+	used    int64              // permits
+	ghosts  bool               // a call that failed may hold it; it lapses by itself
+	top     int64              // highest token of readers and writers
+	tops    [maxSize + 1]int64 // of permits, by weight
+	topX    int64              // highest token of an exclusive holder
 }
 
-// models are the kinds' models. Tokens rise in all of them.
+// model is the kind's model. The token of a hold is higher than those of all before it that it excludes.
 func model(k Key) porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Init: func() []any { return []any{lock{}} },
@@ -96,10 +100,17 @@ func (k Key) take(s lock, in step) []any {
 		}
 		s.readers++
 	case Permit:
-		if s.used+in.weight > k.Size || in.token <= s.top {
+		if s.used+in.weight > k.Size {
 			return nil
 		}
+		for weight := k.Size - in.weight + 1; weight <= k.Size; weight++ {
+			if in.token <= s.tops[weight] {
+				return nil // higher than all that it excludes
+			}
+		}
 		s.used += in.weight
+		s.tops[in.weight] = max(s.tops[in.weight], in.token)
+		return []any{s}
 	}
 	s.top = max(s.top, in.token)
 	return []any{s}

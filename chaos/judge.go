@@ -90,7 +90,7 @@ func (c *case_) judge() {
 		}
 		c.waits(ops)
 		c.told(ops)
-		c.rising(ops)
+		c.rising(k, ops)
 		if k.Kind == "semaphore" {
 			c.crowding(k, ops)
 		} else {
@@ -218,9 +218,10 @@ func (c *case_) lease(o *op) time.Duration {
 	return c.plan.job(slot, life, "").Lease
 }
 
-// rising: no token comes twice, and who asked after another had returned has the higher one. (Readers of
-// one process share a hold and its number.)
-func (c *case_) rising(ops []*op) {
+// rising: no token comes twice, and who asked after another had returned that it excludes has the higher
+// one. (Of those that may hold together the order says nothing: readers of one process share a hold and its
+// number, and a permit may be handed over inside a process under the number that it has.)
+func (c *case_) rising(k Key, ops []*op) {
 	var got []*op
 	seen := map[int64]*op{}
 	for _, o := range ops {
@@ -236,16 +237,19 @@ func (c *case_) rising(ops []*op) {
 	byCall, byReturn := slices.Clone(got), got
 	slices.SortFunc(byCall, func(a, b *op) int { return cmp.Compare(a.call, b.call) })
 	slices.SortFunc(byReturn, func(a, b *op) int { return cmp.Compare(a.ret, b.ret) })
-	var highest *op
+	highest := map[int64]*op{} // by weight
 	for _, o := range byCall {
 		for len(byReturn) > 0 && byReturn[0].ret < o.call {
-			if highest == nil || byReturn[0].token > highest.token {
-				highest = byReturn[0]
+			r := byReturn[0]
+			if h := highest[r.weight]; h == nil || r.token > h.token {
+				highest[r.weight] = r
 			}
 			byReturn = byReturn[1:]
 		}
-		if highest != nil && highest.token >= o.token {
-			c.res.violate("the later call has the lower token:\n\t%v\n\t%v", highest, o)
+		for weight, h := range highest {
+			if h.token >= o.token && (o.mode == Exclusive || weight+o.weight > k.Size) {
+				c.res.violate("the later call has the lower token:\n\t%v\n\t%v", h, o)
+			}
 		}
 	}
 }

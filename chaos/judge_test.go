@@ -73,7 +73,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 	}{
 		"two holders":           {"two at once", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6), hold("w1.0", "m", 2, 0, 4, 8, 9)}},
 		"order of tokens":       {"two at once, or out of order", []*op{hold("w0.0", "m", 2, 0, 1, 5, 6), hold("w1.0", "m", 1, 0, 7, 8, 9)}},
-		"later call, lower":     {"the later call has the lower token", []*op{hold("w0.0", "sem", 2, 0, 1, 5, 6).as(Permit, 1), hold("w1.0", "sem", 1, 7, 8, 9, 10).as(Permit, 1)}},
+		"later call, lower":     {"the later call has the lower token", []*op{hold("w0.0", "sem", 2, 0, 1, 5, 6).as(Permit, 2), hold("w1.0", "sem", 1, 7, 8, 9, 10).as(Permit, 2)}},
 		"one token twice":       {"one token twice", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6), hold("w1.0", "m", 1, 7, 8, 9, 10)}},
 		"reader beside writer":  {"two at once", []*op{hold("w0.0", "rw", 1, 0, 1, 5, 6).as(Reader, 1), hold("w1.0", "rw", 2, 0, 4, 8, 9)}},
 		"writer beside readers": {"two at once", []*op{hold("w0.0", "rw", 1, 0, 1, 5, 6), hold("w1.0", "rw", 2, 0, 4, 8, 9).as(Reader, 1)}},

@@ -105,7 +105,7 @@ func PlanFor(seed uint64, length time.Duration) Plan {
 		p.Keys = append(p.Keys, Key{Name: "rw", Kind: "rwmutex"})
 	}
 	if r.IntN(2) == 0 {
-		p.Keys = append(p.Keys, Key{Name: "sem", Kind: "semaphore", Size: 1 + r.Int64N(4)})
+		p.Keys = append(p.Keys, Key{Name: "sem", Kind: "semaphore", Size: 1 + r.Int64N(maxSize)})
 	}
 	p.Leases = []time.Duration{time.Second, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second}
 	if r.IntN(6) == 0 {
