@@ -70,12 +70,12 @@ func (w *World) replace(f Fault) {
 func (w *World) restart(f Fault) {
 	w.serving.Lock()
 	defer w.serving.Unlock()
-	from := now()
+	from, since := now(), time.Now().UnixMicro()
 	w.server.Kill()
 	w.sleep(f.For)
 	w.server.Restart()
 	if !w.plan.Persist {
-		w.record.free(freed{from: from, to: now(), until: time.Now().UnixMicro(), what: f.Kind})
+		w.record.free(freed{from: from, to: now(), since: since, until: time.Now().UnixMicro(), what: f.Kind})
 	}
 }
 
@@ -163,7 +163,7 @@ func (w *World) lose(p *proxy.Proxy, f Fault) {
 // free takes locks from their holders, by what may do so.
 func (w *World) free(f Fault) {
 	key := w.plan.Keys[f.Arg%len(w.plan.Keys)].Name
-	lost := freed{from: now(), key: key, what: f.Kind}
+	lost := freed{from: now(), since: time.Now().UnixMicro(), key: key, what: f.Kind}
 	switch f.Kind {
 	case FlushAll:
 		lost.key = ""

@@ -98,7 +98,7 @@ func TestJudgeOfOrder(t *testing.T) {
 // What may take a lock from its holder excuses two at once, for as long as the holder's lease and for
 // nobody else.
 func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
-	taken := []freed{{from: 10 * unit, to: 11 * unit, until: 100, key: "m", what: DeleteKey}}
+	taken := []freed{{from: 10 * unit, to: 11 * unit, since: 100, until: 100, key: "m", what: DeleteKey}}
 	first := func(sure int64) *op { return hold("w0.0", "m", 50, 0, 1, sure, sure+1) }
 	second := hold("w1.0", "m", 200, 0, 12, 900, 901)
 
@@ -109,6 +109,9 @@ func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
 	require.NotEmpty(t, verdict(taken, false, first(1100), second).Violations, "longer than its lease")
 	require.NotEmpty(t, verdict(taken, false, first(500), second, hold("w0.0", "m", 300, 13, 800, 901, 902)).Violations, "granted after it")
 	require.NotEmpty(t, verdict(taken, false, first(500), hold("w1.0", "m", 200, 0, 9, 900, 901)).Violations, "before it")
+	// The number of the robbed hold is handed on inside its process until that is told.
+	require.Empty(t, verdict(taken, false, hold("w1.0", "m", 200, 0, 12, 13, 14), hold("w0.0", "m", 60, 15, 16, 17, 18)).Violations)
+	require.NotEmpty(t, verdict(nil, false, hold("w1.0", "m", 200, 0, 12, 13, 14), hold("w0.0", "m", 60, 15, 16, 17, 18)).Violations)
 	shared := func(from, sure int64, n int64) *op { return hold("w0.0", "m", n, 0, from, sure, sure+1).as(Reader, 1) }
 	require.NotEmpty(t, verdict(taken, false, shared(1, 500, 50), second).Violations, "a reader keeps its hold without the marker")
 	taken[0].key = "rw"

@@ -93,12 +93,17 @@ func PlanFor(seed uint64, length time.Duration) Plan {
 		Seed: seed, Flavor: testserver.Flavors()[seed%2], Length: length,
 		Persist: r.IntN(2) == 0, Notify: r.IntN(4) > 0,
 		Workers: 2 + r.IntN(4), Busy: 1 + r.IntN(6),
-		Holds: []string{"short", "mixed", "mixed", "long"}[r.IntN(4)],
+		Holds: []string{"short", "short", "mixed", "mixed", "long"}[r.IntN(5)],
 	}
 	if r.IntN(12) == 0 {
 		return p.queue()
 	}
-	for i := range 1 + r.IntN(2) {
+	mutexes := 1 + r.IntN(2)
+	if p.Holds == "short" {
+		p.Busy += 3
+		mutexes += r.IntN(3)
+	}
+	for i := range mutexes {
 		p.Keys = append(p.Keys, Key{Name: fmt.Sprintf("m%d", i), Kind: "mutex"})
 	}
 	if r.IntN(2) == 0 {

@@ -47,12 +47,13 @@ func (o *op) String() string {
 // freeing on, others may have the lock too. Nothing else is excused: tokens rise all the same.
 type freed struct {
 	from, to int64  // of now
-	until    int64  // server time in µs: the holds of lower numbers are meant
+	since    int64  // server time in µs: it took the holds of lower numbers for certain,
+	until    int64  // and none of higher ones than this
 	key      string // "": all
 	what     Kind
 }
 
-// takes: o's hold was there, and is gone. The lock key of readers and permits is a marker only: without it
+// takes: o's hold may have been there, and be gone. The lock key of readers and permits is a marker only: without it
 // their holds go on, and nobody of ours gets in.
 func (f freed) takes(o *op) bool {
 	return (f.key == "" || f.key == o.key) && o.token>>10 <= f.until && (f.what != DeleteKey || o.mode == Exclusive)

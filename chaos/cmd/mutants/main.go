@@ -26,6 +26,7 @@ func main() {
 		lanes = flag.Int("lanes", 3, "worlds beside each other")
 		own   = flag.Bool("own", false, "run the library's own tests too")
 		seed  = flag.Uint64("seed", 1, "the first seed")
+		logs  = flag.String("logs", "", "a folder for all that the suite and the tests say")
 	)
 	flag.Parse()
 	survived := 0
@@ -34,7 +35,7 @@ func main() {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), m.name) {
 			continue
 		}
-		found, after, tests, err := try(*root, m, *seed, *limit, *lanes, *own)
+		found, after, tests, err := try(*root, m, *seed, *limit, *lanes, *own, *logs)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", m.name, err)
 			os.Exit(2)
@@ -51,7 +52,7 @@ func main() {
 }
 
 // try breaks a copy and looks who finds it.
-func try(root string, m mutant, seed uint64, limit time.Duration, lanes int, own bool) (found string, after time.Duration, tests string, err error) {
+func try(root string, m mutant, seed uint64, limit time.Duration, lanes int, own bool, logs string) (found string, after time.Duration, tests string, err error) {
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
 		return "", 0, "", err
@@ -74,11 +75,21 @@ func try(root string, m mutant, seed uint64, limit time.Duration, lanes int, own
 		"-lanes", fmt.Sprint(lanes), "-seed", fmt.Sprint(seed), "-acquisitions", "100000000")
 	after = time.Since(began)
 	found = firstViolation(out)
+	if err := keep(logs, m.name+".suite", out); err != nil {
+		return "", 0, "", err
+	}
 	if !own {
 		return found, after, "", nil
 	}
 	out, err = run(dir, 10*time.Minute, "go", "test", "-count=1", "-failfast", ".", "./internal/...")
-	return found, after, failedTest(out, err), nil
+	return found, after, failedTest(out, err), keep(logs, m.name+".tests", out)
+}
+
+func keep(logs, name, out string) error {
+	if logs == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(logs, name), []byte(out), 0o644)
 }
 
 func (e edit) apply(dir string) error {
