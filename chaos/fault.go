@@ -30,6 +30,15 @@ func (w *World) do(f Fault) {
 	case ServerStop:
 		w.frozen(true)
 		undo = func() { w.frozen(false) }
+	case NetFade:
+		fading := f
+		fading.Kind = NetDelay
+		slow := w.network(fading)
+		w.sleep(f.For / 3)
+		fading.Kind = NetHole
+		undo = w.network(fading)
+		slow()
+		f.For -= f.For / 3
 	case NetCut, NetReset, NetHole, NetDelay, NetRefuse, LoseOne:
 		undo = w.network(f)
 	case FlushAll, DeleteKey, ForceUnlock:
@@ -208,7 +217,11 @@ func (w *World) administer(f Fault) (undo func()) {
 	case Rights:
 		rules := pick(f.Arg, []string{"resetchannels"}, []string{"-evalsha", "-eval"}, []string{"resetkeys"},
 			[]string{"-publish"}, []string{"-subscribe"}, []string{"off"})
-		w.admin(append([]string{"ACL", "SETUSER", user}, rules...)...)
+		for slot := range w.plan.Workers {
+			if f.Slot < 0 || f.Slot == slot {
+				w.admin(append([]string{"ACL", "SETUSER", user(slot)}, rules...)...)
+			}
+		}
 		return w.allow
 	default:
 		panic(fmt.Sprintf("no such fault: %q", f.Kind))
@@ -223,7 +236,9 @@ func (w *World) notify() {
 }
 
 func (w *World) allow() {
-	w.admin("ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all")
+	for slot := range w.plan.Workers {
+		w.admin(append([]string{"ACL", "SETUSER", user(slot)}, allRights...)...)
+	}
 }
 
 // admin sends a command past the proxies. The server may be down: then the fault does not happen.

@@ -57,6 +57,7 @@ const (
 	NetReset      Kind = "net-reset"     // the same with RST
 	NetHole       Kind = "net-hole"      // bytes vanish; Arg: direction and role
 	NetDelay      Kind = "net-delay"     // bytes come later; Arg: direction and role
+	NetFade       Kind = "net-fade"      // bytes come later and later, and then vanish for longer than a lease
 	NetRefuse     Kind = "net-refuse"    // connections end, and no new ones come to be
 	LoseOne       Kind = "lose-one"      // one request or reply is lost or late; Arg: how
 	ClientKill    Kind = "client-kill"   // CLIENT KILL; Arg: of commands, of messages
@@ -75,7 +76,7 @@ var kinds = []struct {
 	often int
 }{
 	{WorkerKill, 5}, {WorkerStop, 8}, {ServerKill, 2}, {ServerStop, 4},
-	{NetCut, 6}, {NetReset, 3}, {NetHole, 8}, {NetDelay, 6}, {NetRefuse, 4}, {LoseOne, 12},
+	{NetCut, 6}, {NetReset, 3}, {NetHole, 8}, {NetDelay, 6}, {NetFade, 4}, {NetRefuse, 4}, {LoseOne, 12},
 	{ClientKill, 4}, {ScriptFlush, 3}, {FlushAll, 2}, {DeleteKey, 2}, {ForceUnlock, 2},
 	{Notifications, 2}, {OutOfMemory, 2}, {Rights, 3},
 }
@@ -151,7 +152,7 @@ func (p Plan) schedule(r *rand.Rand) []Fault {
 		switch f.Kind {
 		case WorkerKill, WorkerStop:
 			f.Slot = r.IntN(p.Workers)
-		case NetCut, NetReset, NetHole, NetDelay, NetRefuse, LoseOne:
+		case NetCut, NetReset, NetHole, NetDelay, NetFade, NetRefuse, LoseOne, Rights:
 			if r.IntN(4) > 0 {
 				f.Slot = r.IntN(p.Workers)
 			}
@@ -176,6 +177,8 @@ func (p Plan) lasts(k Kind, r *rand.Rand) time.Duration {
 	switch k {
 	case WorkerKill, ServerKill, NetDelay:
 		return short
+	case NetFade:
+		return lease/2 + lease + ms(r.Int64N(500))
 	case WorkerStop, ServerStop, NetHole, NetRefuse, Notifications, OutOfMemory, Rights:
 		if r.IntN(3) == 0 {
 			return min(long, 4*time.Second)
@@ -213,7 +216,11 @@ func (p Plan) longestLease() time.Duration { return slices.Max(p.Leases) }
 
 // serverArgs are how the server is started.
 func (p Plan) serverArgs() []string {
-	args := []string{"--maxmemory-policy", "noeviction", "--user", user, "on", ">" + password, "~*", "&*", "+@all"}
+	args := []string{"--maxmemory-policy", "noeviction"}
+	for slot := range p.Workers {
+		args = append(args, "--user", user(slot))
+		args = append(args, allRights...)
+	}
 	if p.Persist {
 		args = append(args, "--appendonly", "yes", "--appendfsync", "always")
 	}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -104,8 +105,9 @@ type job struct {
 	Grace      time.Duration
 }
 
-// credentials of the user whose rights the schedule narrows.
-const (
-	user     = "worker"
-	password = "work"
-)
+// Every worker is a user of its own, so that the rights of one alone can be narrowed.
+func user(slot int) string { return fmt.Sprintf("worker%d", slot) }
+
+const password = "work"
+
+var allRights = []string{"on", ">" + password, "~*", "&*", "+@all"}

@@ -119,7 +119,7 @@ func (w *worker) run() {
 func (w *worker) connect(log *slog.Logger) (valkey.Client, *valkeysync.Client) {
 	for {
 		server, err := valkey.NewClient(valkey.ClientOption{
-			InitAddress: []string{w.Addr}, Username: user, Password: password, ForceSingleClient: true, DisableCache: true,
+			InitAddress: []string{w.Addr}, Username: user(w.Slot), Password: password, ForceSingleClient: true, DisableCache: true,
 			ConnWriteTimeout: connLimit,
 		})
 		if err == nil {

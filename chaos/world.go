@@ -186,8 +186,8 @@ func (w *World) each(f func(h *hand)) {
 	}
 }
 
-// leftKeys: all locks are free, nobody is queued, and what is left has an expiry. What a killed worker
-// held may take until its lease ends.
+// leftKeys: all locks are free, nobody who lives is queued, and what is left has an expiry. What a killed
+// worker held may take until its lease ends.
 func (w *World) leftKeys(res *Result) {
 	limit := time.Now().Add(w.plan.longestLease() + 3*time.Second)
 	for {
@@ -204,7 +204,7 @@ func (w *World) leftKeys(res *Result) {
 				return
 			}
 			ttl, _ := reply.AsInt64()
-			if ttl == -1 || ttl >= 0 && !strings.HasSuffix(k, ":fence") {
+			if ttl == -1 || ttl >= 0 && !strings.HasSuffix(k, ":fence") && !w.ofTheDead(k) {
 				left = append(left, fmt.Sprintf("%s (%d ms)", k, ttl))
 			}
 		}
@@ -217,6 +217,17 @@ func (w *World) leftKeys(res *Result) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// ofTheDead: a queue in which only those are who were killed. The next who wants the lock drops them.
+func (w *World) ofTheDead(key string) bool {
+	if !strings.HasSuffix(key, ":queue") {
+		return false
+	}
+	entries, err := w.strings("ZRANGE", key, "0", "-1")
+	return err == nil && !slices.ContainsFunc(entries, func(entry string) bool {
+		return slices.ContainsFunc(w.hands, func(h *hand) bool { return strings.HasSuffix(entry, " "+h.who) })
+	})
 }
 
 // leftChannels: the server has one channel for each of so many Clients and no more. Channels of keys that

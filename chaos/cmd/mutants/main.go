@@ -24,7 +24,7 @@ func main() {
 		only  = flag.String("only", "", "the mutants to run, separated by commas")
 		limit = flag.Duration("for", 2*time.Minute, "how long the fault suite may look for one")
 		lanes = flag.Int("lanes", 3, "worlds beside each other")
-		own   = flag.Bool("own", false, "run the library's own tests too")
+		own   = flag.Bool("own", false, "where the fault suite does not find it, run the library's own tests")
 		seed  = flag.Uint64("seed", 1, "the first seed")
 		logs  = flag.String("logs", "", "a folder for all that the suite and the tests say")
 	)
@@ -78,7 +78,7 @@ func try(root string, m mutant, seed uint64, limit time.Duration, lanes int, own
 	if err := keep(logs, m.name+".suite", out); err != nil {
 		return "", 0, "", err
 	}
-	if !own {
+	if !own || found != "" {
 		return found, after, "", nil
 	}
 	out, err = run(dir, 10*time.Minute, "go", "test", "-count=1", "-failfast", ".", "./internal/...")
