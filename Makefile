@@ -16,6 +16,8 @@ BENCH ?= .
 BENCHTIME ?= 1s
 COUNT ?= 6
 FUZZTIME ?= 10s
+CHAOS ?= -for 30m -acquisitions 1000000
+MUTANTS ?=
 
 .PHONY: help
 help: ## this list
@@ -80,6 +82,18 @@ fuzz: servers ## every fuzz target for a short time (FUZZTIME=10s)
 			done
 		done
 	done
+
+.PHONY: chaos
+chaos: servers ## the fault suite, long: CHAOS='-for 30m -acquisitions 1000000 -seed 1'
+	@cd chaos
+	echo "==> in chaos: go run ./cmd/chaos $(CHAOS)"
+	go run ./cmd/chaos $(CHAOS)
+
+.PHONY: mutants
+mutants: servers ## break the library on purpose, rule by rule, and tell which check found it
+	@cd chaos
+	echo "==> in chaos: go run ./cmd/mutants -own $(MUTANTS)"
+	go run ./cmd/mutants -own $(MUTANTS)
 
 .PHONY: demo
 demo: ## see a lock being handed from process to process

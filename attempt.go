@@ -351,12 +351,13 @@ func (a *attempt) schedule(r protocol.Reply) {
 		wait = min(wait, r.Remaining+time.Millisecond)
 	}
 	if grace := a.want.opts.grace; grace > 0 && !a.foreign {
-		// Look whether the holder lives; and who comes next, whether the front does.
-		switch r.Place {
-		case 1:
+		// Look whether the holder lives; and those behind, whether those before them do: a machine that dies
+		// takes the holder along and all who waited there. By the square of the place, all together look
+		// less than once a grace and a half, however many they are.
+		if place := time.Duration(r.Place); place == 1 {
 			wait = min(wait, grace/4)
-		case 2:
-			wait = min(wait, 2*grace)
+		} else if place < 2*a.entry.Lease/grace {
+			wait = min(wait, grace*place*place/2)
 		}
 	}
 	a.checkAt = time.Now().Add(wait)

@@ -1,0 +1,352 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Result is what became of a world.
+type Result struct {
+	Plan       Plan
+	Took       time.Duration
+	Violations []string
+
+	Acquired  int            // operations that returned with the lock
+	Failed    map[string]int // and that did not, by why
+	Lost      map[string]int // holds whose lease was lost, by cause
+	Killed    int            // operations under way in workers that were killed
+	Refused   int            // writes that the store refused: the holder had lost its lease
+	Excused   int            // holds that something took away that may do so, and which overlapped with another
+	Ordered   int            // pairs whose order was judged
+	Longest   time.Duration  // that a lock stayed unheld after the last fault while somebody waited for it
+	Waiter    string         // for it
+	Heap      uint64         // largest of a worker at the end
+	Histories int            // operations that the checker of histories took
+	Undecided int            // histories that the checker did not finish in its time
+}
+
+func (r *Result) violate(format string, args ...any) {
+	const most = 20
+	if len(r.Violations) < most {
+		r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
+	}
+}
+
+// String is a line for people.
+func (r *Result) String() string {
+	return fmt.Sprintf("seed %d: %d acquired, failed %v, lost %v, killed under way %d, refused %d, excused %d, ordered %d, longest unheld after the last fault %v, heap %d KiB, histories %d (%d undecided), %d faults, %v: %d violations",
+		r.Plan.Seed, r.Acquired, r.Failed, r.Lost, r.Killed, r.Refused, r.Excused, r.Ordered, r.Longest.Round(time.Millisecond), r.Heap>>10, r.Histories, r.Undecided, len(r.Plan.Schedule), r.Took.Round(time.Millisecond), len(r.Violations))
+}
+
+// judge looks at all that happened.
+func (w *World) judge(res *Result) {
+	r := w.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, text := range r.wrong {
+		res.violate("%s", text)
+	}
+	res.Refused = r.refused
+	for who, e := range r.idle {
+		if e.Goroutines > 0 {
+			res.violate("%s: %d goroutines of the library go on with nothing to do", who, e.Goroutines)
+		}
+	}
+	for who, e := range r.closed {
+		if e.Goroutines > 0 {
+			res.violate("%s: %d goroutines are left after Close", who, e.Goroutines)
+		}
+		res.Heap = max(res.Heap, e.Heap)
+	}
+	const heapLimit = 32 << 20
+	if res.Heap > heapLimit {
+		res.violate("a worker ends with a heap of %d MiB", res.Heap>>20)
+	}
+	c := &case_{plan: w.plan, ops: r.ops, freed: r.freed, lastFault: w.lastFault, stopped: w.stopped, res: res}
+	c.judge()
+}
+
+// case_ is what the judge has before him. It needs no world, so that the judge can be judged.
+type case_ struct {
+	plan      Plan
+	ops       []*op
+	freed     []freed
+	lastFault int64
+	stopped   int64
+	res       *Result
+}
+
+func (c *case_) judge() {
+	c.count()
+	for _, k := range c.plan.Keys {
+		var ops []*op
+		for _, o := range c.ops {
+			if o.key == k.Name {
+				ops = append(ops, o)
+			}
+		}
+		c.waits(ops)
+		c.told(ops)
+		c.rising(k, ops)
+		if k.Kind == "semaphore" {
+			c.crowding(k, ops)
+		} else {
+			c.exclusion(ops)
+		}
+		if c.plan.Queue {
+			c.order(ops)
+		}
+		c.history(k, ops)
+	}
+}
+
+func (c *case_) count() {
+	c.res.Failed, c.res.Lost = map[string]int{}, map[string]int{}
+	for _, o := range c.ops {
+		switch {
+		case o.token != 0:
+			c.res.Acquired++
+		case o.ret == 0:
+			c.res.Killed++
+		case o.err == "context" || o.err == "locked":
+			c.res.Failed[o.err]++
+		default:
+			c.res.Failed[firstWords(o.err)]++
+			if len(c.plan.Schedule) == 0 {
+				c.res.violate("nothing failed, and yet: %v", o)
+			}
+		}
+		if o.out == outLost {
+			c.res.Lost[o.lost]++
+			if len(c.plan.Schedule) == 0 {
+				c.res.violate("nothing failed, and yet a lease was lost: %v", o)
+			}
+		}
+	}
+}
+
+// firstWords is what of an error says what it is.
+func firstWords(err string) string {
+	for _, word := range []string{"NOPERM", "NOAUTH", "WRONGPASS", "OOM", "MISCONF", "WRONGTYPE", "closed"} {
+		if strings.Contains(err, word) {
+			return word
+		}
+	}
+	return err[:min(len(err), 80)]
+}
+
+// waits: once nothing fails any more, no lock stays unheld for long while somebody waits for it, and once
+// nothing new begins, everybody is served. (Those that never are, the world itself has seen.)
+func (c *case_) waits(ops []*op) {
+	limit := c.plan.patience()
+	for _, o := range ops {
+		for _, span := range [][2]int64{{o.call, o.ret}, {o.unlock, o.end}} {
+			if d := time.Duration(span[1] - max(span[0], c.lastFault, c.stopped)); d > limit {
+				c.res.violate("done %v after the others were told to stop, limit %v: %v", d, limit, o)
+			}
+		}
+	}
+	held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.held() })
+	slices.SortFunc(held, func(a, b *op) int { return cmp.Compare(a.from, b.from) })
+	waits := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.ret <= c.lastFault })
+	slices.SortFunc(waits, func(a, b *op) int { return cmp.Compare(a.call, b.call) })
+	for _, o := range waits {
+		covered := max(o.call, c.lastFault)
+		i, _ := slices.BinarySearchFunc(held, covered-int64(time.Minute), func(h *op, t int64) int { return cmp.Compare(h.from, t) })
+		longest := int64(0)
+		for _, h := range held[i:] {
+			if h.from >= o.ret {
+				break
+			}
+			longest = max(longest, h.from-covered)
+			covered = max(covered, h.sure, h.end)
+		}
+		longest = max(longest, o.ret-covered)
+		if d := time.Duration(longest); d > c.res.Longest {
+			c.res.Longest, c.res.Waiter = d, o.String()
+		}
+		if d := time.Duration(longest); d > limit {
+			c.res.violate("unheld for %v after the last fault, limit %v, while it waited: %v", d, limit, o)
+		}
+	}
+}
+
+// excuse is the earliest moment at which something took the hold of o from it that may do so.
+func (c *case_) excuse(o *op) (from int64, excused bool) {
+	for _, f := range c.freed {
+		if f.takes(o) && o.sure >= f.from && (!excused || f.from < from) {
+			from, excused = f.from, true
+		}
+	}
+	return from, excused
+}
+
+// until is up to when o's hold excludes others.
+func (c *case_) until(o *op) int64 {
+	if from, ok := c.excuse(o); ok {
+		return min(o.sure, from)
+	}
+	return o.sure
+}
+
+// told: who was robbed learns of it when its lease ends at the latest, and the store refuses nobody who
+// was not robbed.
+func (c *case_) told(ops []*op) {
+	for _, o := range ops {
+		if !o.held() {
+			continue
+		}
+		for _, f := range c.freed {
+			if f.takes(o) && o.token>>10 < f.since && o.sure > f.to+int64(c.lease(o)) {
+				c.res.violate("%s at %d to %d, and the holder was certain for longer than its lease after it: %v", f.what, f.from, f.to, o)
+			}
+		}
+		if _, excused := c.excuse(o); o.refused != 0 && !excused {
+			c.res.violate("the store had seen a higher token, and then the hold was still certain: %v", o)
+		}
+	}
+}
+
+func (c *case_) lease(o *op) time.Duration {
+	var slot, life int
+	if _, err := fmt.Sscanf(o.who, "w%d.%d", &slot, &life); err != nil {
+		panic(err)
+	}
+	return c.plan.job(slot, life, "").Lease
+}
+
+// rising: no token comes twice, and who asked after another had returned that it excludes has the higher
+// one. (Of those that may hold together the order says nothing: readers of one process share a hold and its
+// number, and a permit may be handed over inside a process under the number that it has.)
+func (c *case_) rising(k Key, ops []*op) {
+	var got []*op
+	seen := map[int64]*op{}
+	for _, o := range ops {
+		if o.token == 0 || o.mode == Reader {
+			continue
+		}
+		if other := seen[o.token]; other != nil {
+			c.res.violate("one token twice:\n\t%v\n\t%v", other, o)
+		}
+		seen[o.token] = o
+		got = append(got, o)
+	}
+	byCall, byReturn := slices.Clone(got), got
+	slices.SortFunc(byCall, func(a, b *op) int { return cmp.Compare(a.call, b.call) })
+	slices.SortFunc(byReturn, func(a, b *op) int { return cmp.Compare(a.ret, b.ret) })
+	highest := map[int64]*op{} // by weight
+	for _, o := range byCall {
+		for len(byReturn) > 0 && byReturn[0].ret < o.call {
+			r := byReturn[0]
+			if h := highest[r.weight]; h == nil || r.token > h.token {
+				highest[r.weight] = r
+			}
+			byReturn = byReturn[1:]
+		}
+		if from, excused := c.excuse(o); excused && from <= o.ret {
+			continue // its process did not know yet, and handed the hold on to another goroutine
+		}
+		for weight, h := range highest {
+			if h.token >= o.token && (o.mode == Exclusive || weight+o.weight > k.Size) {
+				c.res.violate("the later call has the lower token:\n\t%v\n\t%v", h, o)
+			}
+		}
+	}
+}
+
+// exclusion: in the order of tokens, no hold begins before those end that it excludes. So both two holders
+// at once and holds out of order are found.
+func (c *case_) exclusion(ops []*op) {
+	var holds []*op
+	for _, o := range ops {
+		if o.held() {
+			holds = append(holds, o)
+		}
+	}
+	slices.SortFunc(holds, func(a, b *op) int { return cmp.Compare(a.token, b.token) })
+	var last, writer *op // of those so far, the one that ends last; and the writer that does
+	longer := func(a, b *op) *op {
+		if a == nil || c.until(b) > c.until(a) {
+			return b
+		}
+		return a
+	}
+	for _, o := range holds {
+		from, excused := c.excuse(o)
+		if excused && from <= o.from {
+			c.res.Excused++
+			continue // granted before it was taken away, and told later: what it thinks excludes nobody
+		}
+		against := writer
+		if o.mode == Exclusive {
+			against = last
+		}
+		if against != nil && o.from < c.until(against) {
+			c.res.violate("two at once, or out of order:\n\t%v\n\t%v", against, o)
+		}
+		if excused && o.sure > from {
+			c.res.Excused++
+		}
+		last = longer(last, o)
+		if o.mode == Exclusive {
+			writer = longer(writer, o)
+		}
+	}
+}
+
+// crowding: the weights of those that hold at once add up to the size at most.
+func (c *case_) crowding(k Key, ops []*op) {
+	type change struct {
+		at int64
+		by int64
+		o  *op
+	}
+	var changes []change
+	for _, o := range ops {
+		if until := c.until(o); o.held() && until > o.from {
+			changes = append(changes, change{o.from, o.weight, o}, change{until, -o.weight, o})
+		}
+		if _, excused := c.excuse(o); excused && o.held() {
+			c.res.Excused++
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+	var sum int64
+	in := map[*op]bool{}
+	for _, ch := range changes {
+		sum += ch.by
+		if ch.by < 0 {
+			delete(in, ch.o)
+			continue
+		}
+		in[ch.o] = true
+		if sum > k.Size {
+			text := ""
+			for o := range in {
+				text += "\n\t" + o.String()
+			}
+			c.res.violate("%d of %d permits at once:%s", sum, k.Size, text)
+		}
+	}
+}
+
+// fairness is how much later a call must come to be certainly behind in the queue, on a busy machine.
+const fairness = 300 * time.Millisecond
+
+// order: who asked clearly later has it later.
+func (c *case_) order(ops []*op) {
+	for _, a := range ops {
+		for _, b := range ops {
+			if a.token == 0 || b.token == 0 || a.call+int64(fairness) >= b.call || a.ret < b.call {
+				continue
+			}
+			c.res.Ordered++
+			if a.token > b.token {
+				c.res.violate("the one that came %v later was served first:\n\t%v\n\t%v", time.Duration(b.call-a.call), a, b)
+			}
+		}
+	}
+}

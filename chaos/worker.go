@@ -1,0 +1,237 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync"
+)
+
+// jobEnv is where a worker process finds its job.
+const jobEnv = "VALKEYSYNC_CHAOS_JOB"
+
+// connLimit is how long valkey-go waits for an answer before it takes a connection for dead. Its default of
+// 10 s would be most of what a world lasts.
+const connLimit = 2 * time.Second
+
+// Main is to be called first by every program that runs worlds: where the process was started as a worker
+// it does that work and never returns.
+func Main() {
+	text, ok := os.LookupEnv(jobEnv)
+	if !ok {
+		return
+	}
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos: job:", err)
+		os.Exit(2)
+	}
+	newWorker(j).run()
+	os.Exit(0)
+}
+
+// worker is a process that takes locks and tells its parent of it.
+type worker struct {
+	job
+	client *valkeysync.Client
+	out    sync.Mutex
+	ids    atomic.Int64
+	stop   chan struct{} // no new operations
+	close  chan struct{} // the end
+	hands  map[string]*hands
+
+	mu      sync.Mutex
+	answers map[int64]chan bool // of the store
+}
+
+// hands are the handles of one key that all goroutines of the process share.
+type hands struct {
+	Key
+	mutex *valkeysync.Mutex
+	rw    *valkeysync.RWMutex
+	sem   *valkeysync.Semaphore
+}
+
+func newWorker(j job) *worker {
+	return &worker{job: j, stop: make(chan struct{}), close: make(chan struct{}), hands: map[string]*hands{}, answers: map[int64]chan bool{}}
+}
+
+func (w *worker) run() {
+	go w.listen()
+	before := runtime.NumGoroutine()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	server, client := w.connect(log)
+	w.client = client
+	for _, k := range w.Keys {
+		h := &hands{Key: k}
+		switch k.Kind {
+		case "mutex":
+			h.mutex = client.Mutex(k.Name)
+		case "rwmutex":
+			h.rw = client.RWMutex(k.Name)
+		case "semaphore":
+			h.sem = client.Semaphore(k.Name, k.Size)
+		}
+		w.hands[k.Name] = h
+	}
+	w.tell(event{What: evReady, T: now(), Goroutines: before})
+
+	var wg sync.WaitGroup
+	for g := range w.Goroutines {
+		rng := rand.New(rand.NewPCG(w.Seed, uint64(w.Slot)<<32|uint64(w.Life)<<16|uint64(g)))
+		wg.Go(func() {
+			for {
+				select {
+				case <-w.stop:
+					return
+				default:
+					w.act(rng)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	left := w.quiet()
+	w.tell(event{What: evIdle, T: now(), Goroutines: left, Heap: heap()})
+
+	<-w.close
+	if err := client.Close(); err != nil {
+		w.wrong(0, "Close: %v", err)
+	}
+	server.Close()
+	w.tell(event{What: evClosed, T: now(), Goroutines: settled(before), Heap: heap()})
+}
+
+// connect makes the Clients. A worker may be born while nothing answers: it tries until something does.
+func (w *worker) connect(log *slog.Logger) (valkey.Client, *valkeysync.Client) {
+	for {
+		server, err := valkey.NewClient(valkey.ClientOption{
+			InitAddress: []string{w.Addr}, Username: user(w.Slot), Password: password, ForceSingleClient: true, DisableCache: true,
+			ConnWriteTimeout: connLimit,
+		})
+		if err == nil {
+			var client *valkeysync.Client
+			client, err = valkeysync.New(server, valkeysync.WithLogger(log), valkeysync.WithName(fmt.Sprintf("w%d.%d", w.Slot, w.Life)),
+				valkeysync.WithLease(w.Lease), valkeysync.WithCrashDetection(w.Grace))
+			if err == nil {
+				return server, client
+			}
+			server.Close()
+		}
+		log.Warn("connect", "error", err)
+		select {
+		case <-w.close:
+			os.Exit(0)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// quiet waits until nothing of the library goes on any more but the one goroutine that listens, and
+// returns how many more there are where that does not come about.
+func (w *worker) quiet() int {
+	var n int
+	for range 100 {
+		if n = ours(); n <= 1 {
+			return 0
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return n - 1
+}
+
+// ours counts the goroutines that the library has started.
+func ours() int {
+	var b bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&b, 2); err != nil {
+		panic(err)
+	}
+	n := 0
+	for _, stack := range strings.Split(b.String(), "\n\n") {
+		if strings.Contains(stack, "created by github.com/valkeysync/valkeysync.") {
+			n++
+		}
+	}
+	return n
+}
+
+// settled waits until there are no more goroutines than before, and returns how many there are too many.
+func settled(before int) int {
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return 0
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return runtime.NumGoroutine() - before
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// listen takes the parent's orders. A worker whose parent has gone ends.
+func (w *worker) listen() {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			panic(err)
+		}
+		switch o.Do {
+		case "stop":
+			close(w.stop)
+		case "close":
+			close(w.close)
+		default:
+			w.mu.Lock()
+			answer := w.answers[o.ID]
+			delete(w.answers, o.ID)
+			w.mu.Unlock()
+			answer <- o.OK
+		}
+	}
+	os.Exit(1)
+}
+
+func (w *worker) tell(e event) {
+	line, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	w.out.Lock()
+	defer w.out.Unlock()
+	if _, err := os.Stdout.Write(append(line, '\n')); err != nil {
+		os.Exit(1) // the parent has gone
+	}
+}
+
+func (w *worker) wrong(id int64, format string, args ...any) {
+	w.tell(event{What: evWrong, ID: id, T: now(), Err: fmt.Sprintf(format, args...)})
+}
+
+// write asks the store to take a write with the token.
+func (w *worker) write(id, token int64) bool {
+	answer := make(chan bool, 1)
+	w.mu.Lock()
+	w.answers[id] = answer
+	w.mu.Unlock()
+	w.tell(event{What: evWrite, ID: id, T: now(), Token: token})
+	return <-answer
+}

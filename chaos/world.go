@@ -1,0 +1,311 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/valkeysync/valkeysync/internal/proxy"
+	"github.com/valkeysync/valkeysync/internal/testserver"
+)
+
+// World is one run of a plan.
+type World struct {
+	plan    Plan
+	dir     string
+	server  *testserver.Server
+	proxies []*proxy.Proxy
+	record  *record
+	over    chan struct{} // no more faults
+	faults  sync.WaitGroup
+	serving sync.Mutex // the server is being ended or started
+
+	mu        sync.Mutex
+	hands     []*hand // by slot; nil while one is replaced
+	lives     []int
+	lastFault int64
+	stopped   int64 // when the workers were told to begin nothing more
+}
+
+const (
+	readyLimit = 30 * time.Second
+	// serveSlack is for a silent connection to be found out and replaced, and for a busy machine.
+	serveSlack = 6 * time.Second
+	// calm is how long the workers go on after the last fault.
+	calm = 500 * time.Millisecond
+)
+
+// Run lets a plan happen, in a folder of its own below dir (which stays where something went wrong), and
+// judges it. An error is about the suite's own means, a violation (in the result) about the library.
+func Run(plan Plan, dir string) (res *Result, err error) {
+	dir = filepath.Join(dir, fmt.Sprintf("seed-%d", plan.Seed))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	w := &World{
+		plan: plan, dir: dir, record: newRecord(), over: make(chan struct{}),
+		hands: make([]*hand, plan.Workers), lives: make([]int, plan.Workers),
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("seed %d: %v", plan.Seed, p)
+		}
+	}()
+	defer w.end()
+	if w.server, err = testserver.Launch(plan.Flavor, dir, plan.serverArgs()...); err != nil {
+		return nil, err
+	}
+	for range plan.Workers {
+		p, err := proxy.Listen(w.server.Addr())
+		if err != nil {
+			return nil, err
+		}
+		w.proxies = append(w.proxies, p)
+	}
+	for slot := range w.hands {
+		if w.hands[slot], err = w.hire(slot, 0); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.await(readyLimit, "the workers are ready", func(r *record) bool { return len(r.ready) == plan.Workers }); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	w.happen()
+	if err := w.heal(); err != nil {
+		return nil, err
+	}
+	time.Sleep(calm)
+	res = &Result{Plan: plan}
+	w.windDown(res)
+	w.judge(res)
+	res.Took = time.Since(began)
+	if len(res.Violations) == 0 {
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+// happen lets the faults of the schedule happen, each at its time, and returns when all are over.
+func (w *World) happen() {
+	began := time.Now()
+	var faults sync.WaitGroup
+	problem := make(chan any, len(w.plan.Schedule))
+	for _, f := range w.plan.Schedule {
+		faults.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					problem <- p
+				}
+			}()
+			w.sleep(time.Until(began.Add(f.At)))
+			w.do(f)
+		})
+	}
+	w.sleep(w.plan.Length)
+	faults.Wait()
+	select {
+	case p := <-problem:
+		panic(p)
+	default:
+	}
+}
+
+func (w *World) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	<-t.C
+}
+
+func (w *World) hand(slot int) *hand {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hands[slot]
+}
+
+// await waits until the record is as it should be.
+func (w *World) await(limit time.Duration, what string, is func(r *record) bool) error {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	for {
+		w.record.mu.Lock()
+		ok, changed := is(w.record), w.record.changed
+		w.record.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			return fmt.Errorf("seed %d: not within %v: %s", w.plan.Seed, limit, what)
+		}
+	}
+}
+
+// windDown has the workers finish what they are about, looks at what is left, and ends them.
+func (w *World) windDown(res *Result) {
+	w.stopped = now()
+	w.each(func(h *hand) { h.tell(order{Do: "stop"}) })
+	limit := w.plan.patience()
+	all := func(of func(r *record) map[string]event) func(r *record) bool {
+		return func(r *record) bool {
+			for _, h := range w.hands {
+				if _, ok := of(r)[h.who]; !ok {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	// quiet() of a worker takes 10 s more before it gives up.
+	err := w.await(limit+12*time.Second, "all operations have ended", all(func(r *record) map[string]event { return r.idle }))
+	if err != nil {
+		res.violate("%v; %s\n%s", err, w.standing(), strings.Join(w.waiting(), "\n"))
+		return
+	}
+	w.leftKeys(res)
+	w.leftChannels(res, len(w.hands), "before Close")
+	w.each(func(h *hand) { h.tell(order{Do: "close"}) })
+	if err := w.await(15*time.Second, "all workers have closed", all(func(r *record) map[string]event { return r.closed })); err != nil {
+		res.violate("%v", err)
+		return
+	}
+	w.leftChannels(res, 0, "after Close")
+	w.each(func(h *hand) { <-h.exited })
+}
+
+func (w *World) each(f func(h *hand)) {
+	for _, h := range w.hands {
+		f(h)
+	}
+}
+
+// leftKeys: all locks are free, nobody who lives is queued, and what is left has an expiry. What a killed
+// worker held may take until its lease ends.
+func (w *World) leftKeys(res *Result) {
+	limit := time.Now().Add(w.plan.longestLease() + 3*time.Second)
+	for {
+		var left []string
+		keys, err := w.strings("KEYS", "*")
+		if err != nil {
+			res.violate("KEYS: %v", err)
+			return
+		}
+		for _, k := range keys {
+			reply, err := w.server.Do("PTTL", k)
+			if err != nil {
+				res.violate("PTTL: %v", err)
+				return
+			}
+			ttl, _ := reply.AsInt64()
+			if ttl == -1 || ttl >= 0 && !strings.HasSuffix(k, ":fence") && !w.ofTheDead(k) {
+				left = append(left, fmt.Sprintf("%s (%d ms)", k, ttl))
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(limit) {
+			res.violate("left behind on the server: %v; %s", left, w.standing())
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// ofTheDead: a queue in which only those are who were killed. The next who wants the lock drops them.
+func (w *World) ofTheDead(key string) bool {
+	if !strings.HasSuffix(key, ":queue") {
+		return false
+	}
+	entries, err := w.strings("ZRANGE", key, "0", "-1")
+	return err == nil && !slices.ContainsFunc(entries, func(entry string) bool {
+		return slices.ContainsFunc(w.hands, func(h *hand) bool { return strings.HasSuffix(entry, " "+h.who) })
+	})
+}
+
+// leftChannels: the server has one channel for each of so many Clients and no more. Channels of keys that
+// are not watched any more may stay for a while, since a Client never unsubscribes but connects anew; in
+// every eighth world that is waited for.
+func (w *World) leftChannels(res *Result, clients int, when string) {
+	all := clients == 0 || w.plan.Seed%8 == 0
+	limit := time.Now().Add(5 * time.Second)
+	if clients > 0 && all {
+		limit = time.Now().Add(15 * time.Second)
+	}
+	for {
+		channels, err := w.strings("PUBSUB", "CHANNELS")
+		if !all {
+			channels = slices.DeleteFunc(channels, func(c string) bool { return strings.HasPrefix(c, "__keyspace@") })
+		}
+		if err == nil && len(channels) == clients {
+			return
+		}
+		if time.Now().After(limit) {
+			res.violate("%s: %d channels, want %d: %v %v", when, len(channels), clients, channels, err)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (w *World) strings(args ...string) ([]string, error) {
+	reply, err := w.server.Do(args...)
+	if err != nil {
+		return nil, err
+	}
+	return reply.AsStrSlice()
+}
+
+// standing is what the server has of the locks, for whoever looks for what went wrong.
+func (w *World) standing() string {
+	var b strings.Builder
+	for _, k := range w.plan.Keys {
+		base := "{" + k.Name + "}"
+		for _, args := range [][]string{{"GET", k.Name}, {"PTTL", k.Name}, {"ZRANGE", base + ":queue", "0", "-1"}, {"ZRANGE", base + ":shared", "0", "-1", "WITHSCORES"}} {
+			reply, err := w.server.Do(args...)
+			fmt.Fprintf(&b, "%v: %v %v; ", args, reply.String(), err)
+		}
+	}
+	return b.String()
+}
+
+// waiting are the operations that have not ended.
+func (w *World) waiting() []string {
+	w.record.mu.Lock()
+	defer w.record.mu.Unlock()
+	var list []string
+	for _, o := range w.record.open {
+		if slices.ContainsFunc(w.hands, func(h *hand) bool { return h.who == o.who }) {
+			list = append(list, o.String())
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// end leaves nothing of the world.
+func (w *World) end() {
+	close(w.over)
+	w.faults.Wait()
+	for _, h := range w.hands {
+		if h != nil {
+			h.kill()
+		}
+	}
+	for _, p := range w.proxies {
+		p.Close()
+	}
+	if w.server != nil {
+		w.server.Close()
+	}
+}
+
+// Dir is where the logs of a plan's world are when it is over and something went wrong.
+func Dir(dir string, seed uint64) string { return filepath.Join(dir, fmt.Sprintf("seed-%d", seed)) }
