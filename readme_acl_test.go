@@ -162,8 +162,8 @@ func until(ctx context.Context, yes func() (bool, error)) error {
 	}
 }
 
-// denied is what the server has refused to the user, as its ACL LOG has it.
-func denied(t *testing.T, s *testserver.Server, user string) []string {
+// deniedTo is what the server has refused to the user, as its ACL LOG has it.
+func deniedTo(t *testing.T, s *testserver.Server, user string) []string {
 	t.Helper()
 	reply, err := s.Do("ACL", "LOG", "10000")
 	require.NoError(t, err)
@@ -206,7 +206,7 @@ func TestTheACLLineOfTheReadmeSuffices(t *testing.T) {
 		require.True(t, a.Stats().Notifications)
 		require.NoError(t, everything(ctx, s, a, b))
 		require.NotZero(t, b.Stats().WokenByEvent)
-		require.Subset(t, asked, denied(t, s, rule[2]))
+		require.Subset(t, asked, deniedTo(t, s, rule[2]))
 	})
 }
 
@@ -236,7 +236,7 @@ func TestTheACLLineOfTheReadmeHasNothingTooMuch(t *testing.T) {
 			if err == nil {
 				err = everything(ctx, s, a, b)
 			}
-			missed := slices.DeleteFunc(denied(t, s, less[2]), func(object string) bool { return slices.Contains(asked, object) })
+			missed := slices.DeleteFunc(deniedTo(t, s, less[2]), func(object string) bool { return slices.Contains(asked, object) })
 			require.NotEmpty(t, missed, "it works without: %v", err)
 		})
 	}
