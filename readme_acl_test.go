@@ -1,0 +1,243 @@
+package valkeysync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/testserver"
+)
+
+// aclRule is the ACL SETUSER line of README.md.
+func aclRule(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^ACL SETUSER .*$`).Find(b)
+	require.NotNil(t, line, "README.md has no ACL line")
+	return strings.Fields(string(line))
+}
+
+// restricted is a Client of the user that the rule makes, and a stranger with all rights.
+func restricted(t *testing.T, s *testserver.Server, rule []string, opts ...Option) (*Client, error) {
+	t.Helper()
+	_, err := s.Do(rule...)
+	require.NoError(t, err)
+	i := slices.IndexFunc(rule, func(word string) bool { return strings.HasPrefix(word, ">") })
+	require.Positive(t, i, "the rule has a password")
+	c, err := New(s.Client(t, func(o *valkey.ClientOption) {
+		o.Username, o.Password = rule[2], rule[i][1:]
+	}), append([]Option{WithPrefix("app:"), WithLogger(testLogger(t))}, opts...)...)
+	if err == nil {
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+	}
+	return c, err
+}
+
+// everything does with two Clients all that the library does, and reports the first error.
+func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
+	// One waits for the other: by a message, and by an event after somebody's DEL.
+	ma, mb := a.Mutex("orders", WithLease(300*time.Millisecond)), b.Mutex("orders")
+	for _, deleted := range []bool{false, true} {
+		held, err := ma.LockContext(ctx)
+		if err != nil {
+			return err
+		}
+		got := make(chan error, 1)
+		go func() {
+			held, err := mb.LockContext(ctx)
+			if err == nil {
+				err = mb.UnlockContext(held)
+			}
+			got <- err
+		}()
+		err = until(ctx, func() (bool, error) {
+			st, err := a.Status(ctx, "orders")
+			return st.Waiting == 1, err
+		})
+		if err != nil {
+			return err
+		}
+		if lease, ok := FromContext(held); ok {
+			before := lease.Until()
+			if err := until(ctx, func() (bool, error) { return lease.Until().After(before), held.Err() }); err != nil {
+				return err
+			}
+		}
+		if deleted {
+			err := until(ctx, func() (bool, error) {
+				reply, err := s.Do("PUBSUB", "NUMSUB", "__keyspace@0__:app:orders")
+				if err != nil {
+					return false, err
+				}
+				watching, err := reply.AsIntMap()
+				return watching["__keyspace@0__:app:orders"] > 0, err
+			})
+			if err != nil {
+				return err
+			}
+			if _, err := s.Do("DEL", "app:orders"); err != nil {
+				return err
+			}
+			<-held.Done()
+		}
+		if err := ma.UnlockContext(held); err != nil && !(deleted && errors.Is(err, ErrLeaseLost)) {
+			return err
+		}
+		if err := <-got; err != nil {
+			return err
+		}
+	}
+
+	// A reader whose lease is over: its process died.
+	if _, err := s.Do("ZADD", "{app:config}:shared", "1", "vs1 1 1 client#attempt w r 1 100 100 0 name"); err != nil {
+		return err
+	}
+	rw := a.RWMutex("config")
+	held, err := rw.LockContext(ctx)
+	if err != nil {
+		return err
+	}
+	if held, err = rw.Downgrade(held); err != nil {
+		return err
+	}
+	if err := rw.RUnlockContext(held); err != nil {
+		return err
+	}
+
+	sem := b.Semaphore("api", 5)
+	if err := sem.Acquire(ctx, 3); err != nil {
+		return err
+	}
+	if err := sem.ReleaseContext(ctx, 1); err != nil {
+		return err
+	}
+	if err := sem.ReleaseContext(ctx, 2); err != nil {
+		return err
+	}
+	// A waiter that gives up leaves, and one that is forced out is told.
+	held, err = ma.LockContext(ctx)
+	if err != nil {
+		return err
+	}
+	short, stop := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer stop()
+	if _, err := mb.LockContext(short); !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("a wait that was given up: %w", err)
+	}
+	if err := b.ForceUnlock(ctx, "orders"); err != nil {
+		return err
+	}
+	select {
+	case <-held.Done():
+	case <-ctx.Done():
+		return errors.New("the holder was not told of ForceUnlock")
+	}
+	if err := ma.UnlockContext(held); !errors.Is(err, ErrLeaseLost) {
+		return fmt.Errorf("unlock after ForceUnlock: %w", err)
+	}
+	return nil
+}
+
+// until asks again and again, until the answer is yes.
+func until(ctx context.Context, yes func() (bool, error)) error {
+	for {
+		switch ok, err := yes(); {
+		case err != nil || ok:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !sleep(ctx, time.Millisecond):
+			return ctx.Err()
+		}
+	}
+}
+
+// deniedTo is what the server has refused to the user, as its ACL LOG has it.
+func deniedTo(t *testing.T, s *testserver.Server, user string) []string {
+	t.Helper()
+	reply, err := s.Do("ACL", "LOG", "10000")
+	require.NoError(t, err)
+	entries, err := reply.ToArray()
+	require.NoError(t, err)
+	var objects []string
+	for _, e := range entries {
+		fields, err := e.AsMap()
+		require.NoError(t, err)
+		name, object := fields["username"], fields["object"]
+		if is, err := name.ToString(); err != nil || is != user {
+			continue
+		}
+		text, err := object.ToString()
+		require.NoError(t, err)
+		objects = append(objects, text)
+	}
+	slices.Sort(objects)
+	return slices.Compact(objects)
+}
+
+// logAll keeps all that was denied in a test.
+var logAll = append(slices.Clone(notifying), "--acllog-max-len", "10000")
+
+// asked is what New asks for to know more about the server, and what valkey-go tries by itself: neither
+// needs it.
+var asked = []string{"config|get", "role", "cluster|slots", "cluster|shards", "client|tracking", "client|setinfo", "unsubscribe", "punsubscribe", "sunsubscribe"}
+
+func TestTheACLLineOfTheReadmeSuffices(t *testing.T) {
+	t.Parallel()
+	testserver.Each(t, logAll, func(t *testing.T, s *testserver.Server) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		rule := aclRule(t)
+		a, err := restricted(t, s, rule)
+		require.NoError(t, err)
+		b, err := restricted(t, s, rule)
+		require.NoError(t, err)
+		require.True(t, a.Stats().Notifications)
+		require.NoError(t, everything(ctx, s, a, b))
+		require.NotZero(t, b.Stats().WokenByEvent)
+		require.Subset(t, asked, deniedTo(t, s, rule[2]))
+	})
+}
+
+// ofValkeyGo is what valkey-go sends on every connection, and can do without: HELLO for RESP3, and the PINGs
+// by which it notices a dead connection.
+var ofValkeyGo = []string{"+hello", "+ping"}
+
+// TestTheACLLineOfTheReadmeHasNothingTooMuch takes one right after the other away: something is missed.
+func TestTheACLLineOfTheReadmeHasNothingTooMuch(t *testing.T) {
+	t.Parallel()
+	rule := aclRule(t)
+	for i, word := range rule {
+		if !strings.ContainsAny(word[:1], "+&~") || slices.Contains(ofValkeyGo, word) {
+			continue
+		}
+		t.Run(word, func(t *testing.T) {
+			t.Parallel()
+			s := testserver.Start(t, testserver.Valkey, logAll...)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			less := slices.Delete(slices.Clone(rule), i, i+1)
+			var b *Client
+			a, err := restricted(t, s, less)
+			if err == nil {
+				b, err = restricted(t, s, less)
+			}
+			if err == nil {
+				err = everything(ctx, s, a, b)
+			}
+			missed := slices.DeleteFunc(deniedTo(t, s, less[2]), func(object string) bool { return slices.Contains(asked, object) })
+			require.NotEmpty(t, missed, "it works without: %v", err)
+		})
+	}
+}
