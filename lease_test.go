@@ -157,7 +157,7 @@ func TestAHoldWhoseExpiryWasTakenAwayIsRenewed(t *testing.T) {
 		wire.on("acquire", func(_ context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult {
 			run()
 			require.NoError(t, wire.Client.Do(t.Context(), wire.B().Persist().Key("orders").Build()).Error())
-			return valkey.NewErrorResult(errWire) // the repeated request hears of it
+			return valkey.NewErrorResult(errCut) // the repeated request hears of it
 		})
 		ctx, err := m.LockContext(t.Context())
 		require.NoError(t, err)
