@@ -211,9 +211,19 @@ func (a *attempt) ask() (queued bool) {
 				ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
 				err := c.hub.ready(ctx)
 				cancel()
-				if err != nil && !a.pause(pause) {
+				if err == nil {
+					continue
+				}
+				g.mu.Lock()
+				if isReply(err) && !a.over {
+					a.failed(err, 0) // the server does not let us hear
+				}
+				over := a.over
+				g.unlock()
+				if over || !a.pause(pause) {
 					return false
 				}
+				pause = min(2*pause, maxPause)
 				continue
 			}
 			if r.Outcome == protocol.Late {

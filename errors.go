@@ -21,8 +21,8 @@ var (
 	ErrNotLocked = errors.New("valkeysync: not locked")
 	// ErrLeaseLost: the lease ended before the unlock. It comes in a *LostError, which says why.
 	ErrLeaseLost = errors.New("valkeysync: lease lost")
-	// ErrClosed: the Client was closed.
-	ErrClosed = errors.New("valkeysync: client closed")
+	// ErrClosed: the Client was closed, or the valkey.Client that it works with.
+	ErrClosed = protocol.ErrClosed
 	// ErrInvalidKey: a key that cannot be used; the text says why and what to do.
 	ErrInvalidKey = protocol.ErrInvalidKey
 	// ErrInvalidOption: an option that cannot be used; the text says why and what to do.

@@ -88,7 +88,9 @@ func TestNewNeedsFewRights(t *testing.T) {
 func unlockLost(t testing.TB, m *Mutex, held context.Context, cause Cause) {
 	t.Helper()
 	var lost *LostError
-	within(t, soon, "unlock", func() { require.ErrorAs(t, m.UnlockContext(held), &lost) })
+	var err error
+	within(t, soon, "unlock", func() { err = m.UnlockContext(held) })
+	require.ErrorAs(t, err, &lost)
 	require.Equal(t, cause, lost.Cause)
 }
 

@@ -136,7 +136,9 @@ func lock(t testing.TB, m *Mutex) context.Context {
 // unlock gives m back, soon.
 func unlock(t testing.TB, m *Mutex, held context.Context) {
 	t.Helper()
-	within(t, soon, "unlock", func() { require.NoError(t, m.UnlockContext(held)) })
+	var err error
+	within(t, soon, "unlock", func() { err = m.UnlockContext(held) })
+	require.NoError(t, err)
 }
 
 func tokenOf(t testing.TB, held context.Context) int64 {

@@ -64,6 +64,10 @@ func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, 
 		panic(fmt.Sprintf("valkeysync: script %s takes %v, got %d arguments", s.name, s.args, len(args)+1))
 	}
 	reply, err := s.lua.Exec(ctx, c, k.list[:], append([]string{tag}, args...)).ToArray()
+	if errors.Is(err, valkey.ErrClosing) && errors.Is(c.Do(ctx, c.B().Ping().Build()).Error(), valkey.ErrClosing) {
+		// Asked twice, for a client of Sentinel says so of a connection that it is just replacing.
+		err = fmt.Errorf("%w: its valkey.Client was closed before it: %w", ErrClosed, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", s.name, k.Lock, err)
 	}
@@ -72,6 +76,9 @@ func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, 
 	}
 	return reply, nil
 }
+
+// ErrClosed is why nothing can be asked any more.
+var ErrClosed = errors.New("valkeysync: client closed")
 
 var errReply = errors.New("the reply is not one of this protocol; is another version of valkeysync in use on this server?")
 

@@ -1,11 +1,12 @@
 -- renew: sets the full lease anew, for the owner only; never creates. Repeatable.
--- Stands behind the prelude alone.
+-- Stands behind the prelude alone, and does not look at the queue: whatever lies there must not cost a
+-- holder its lease.
 --
 -- ARGV[2] hold   the hold as it was granted
 -- ARGV[3] lease  ms
 -- ARGV[4] echo   a word to send to the caller's channel, or ''
 --
--- { 'held', now, 0, 0, remaining, 0, waiting }
+-- { 'held', now, 0, 0, remaining }
 -- { 'lost', now, 0, 0, 0, 0, 0, holder }
 local mine = parse(entry_of(ARGV[2]))
 lapse(mine.kind)
@@ -25,6 +26,6 @@ elseif value then
   mark(mine.kind)
 end
 if value then
-  return { 'held', now, 0, 0, tonumber(ARGV[3]), 0, call('ZCARD', queue) }
+  return { 'held', now, 0, 0, tonumber(ARGV[3]) }
 end
 return { 'lost', now, 0, 0, 0, 0, 0, holder() }
