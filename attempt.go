@@ -86,7 +86,7 @@ func (a *attempt) abandon() {
 // forget has the server keep nothing of the attempt.
 func (a *attempt) forget() {
 	f := &farewell{g: a.g, entry: a.entry, attempt: a}
-	a.g.later(func() { a.g.c.crew.run(f.say) })
+	a.g.work(f.say)
 }
 
 // quiet is closed when no request is under way; nil if none is.

@@ -15,17 +15,29 @@ type crew struct {
 
 // run starts f on a goroutine of its own, and reports false once the crew was stopped.
 func (c *crew) run(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopped {
+	if !c.enter() {
 		return false
 	}
-	c.n++
+	c.start(f)
+	return true
+}
+
+// enter counts one more who works, until leave, and reports false once the crew was stopped.
+func (c *crew) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stopped {
+		c.n++
+	}
+	return !c.stopped
+}
+
+// start is run for one who has entered.
+func (c *crew) start(f func()) {
 	go func() {
 		defer c.leave()
 		f()
 	}()
-	return true
 }
 
 func (c *crew) leave() {

@@ -52,6 +52,16 @@ type outcome struct {
 // later is for what must not happen under the mutex: cancelling contexts runs other people's code.
 func (g *gate) later(f func()) { g.after = append(g.after, f) }
 
+// work has f done on a goroutine of its own, after all that was put off before it. From now on Close waits
+// for it. It reports false once the Client is closed.
+func (g *gate) work(f func()) bool {
+	if !g.c.crew.enter() {
+		return false
+	}
+	g.later(func() { g.c.crew.start(f) })
+	return true
+}
+
 func (g *gate) unlock() {
 	after := g.after
 	g.after = nil
@@ -110,7 +120,7 @@ func (g *gate) giveUp(ctx context.Context, w *waiter) error {
 	select {
 	case o := <-w.ready:
 		if l := o.lease; l != nil {
-			g.later(func() { g.c.crew.run(func() { _, _ = g.end(g.c.ctx, l) }) })
+			g.work(func() { _, _ = g.end(g.c.ctx, l) })
 		}
 	default:
 		g.waiters = slices.DeleteFunc(g.waiters, func(other *waiter) bool { return other == w })
@@ -210,14 +220,8 @@ func (g *gate) settle() {
 	if a := g.attempt; a != nil && (len(g.waiters) == 0 || !a.serves(g.waiters[0].want)) {
 		a.abandon()
 	}
-	if a := g.start(); a != nil {
-		g.later(func() {
-			if !g.c.crew.run(a.run) {
-				g.mu.Lock()
-				defer g.unlock()
-				g.fail(ErrClosed, fatal)
-			}
-		})
+	if a := g.start(); a != nil && !g.work(a.run) {
+		g.fail(ErrClosed, fatal)
 	}
 }
 
@@ -309,6 +313,9 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 	h.stop()
 	r := newRelease(h, l, protocol.Queue)
 	l.release = r
+	if g.c.crew.enter() {
+		defer g.c.crew.leave() // Close lets the server hear of it
+	}
 	g.unlock()
 	return r.run(ctx)
 }
@@ -382,8 +389,9 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	r := newRelease(h, l, protocol.Downgrade)
 	r.downs = w
 	l.release = r
+	open := r.begin()
 	g.unlock()
-	if !g.c.crew.run(func() { r.repeat(time.Time{}) }) {
+	if !open {
 		return nil, ErrClosed
 	}
 	select {

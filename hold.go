@@ -346,7 +346,7 @@ func (h *hold) lose(cause Cause) {
 func (h *hold) forget() {
 	g := h.g
 	f := &farewell{g: g, entry: h.entry, latest: h.latest}
-	g.later(func() { g.c.crew.run(f.say) })
+	g.work(f.say)
 }
 
 // token is the fencing token of the n-th acquisition that a hold serves.

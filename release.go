@@ -66,6 +66,16 @@ func (r *release) goOnBehind() {
 	}
 }
 
+// begin has the release done in the background, and reports false where the Client is closed. The gate's
+// mutex is held.
+func (r *release) begin() bool {
+	if !r.h.g.work(func() { r.repeat(time.Time{}) }) {
+		r.h.g.later(func() { r.end(ErrClosed) })
+		return false
+	}
+	return true
+}
+
 // wait waits for what goes on in the background.
 func (r *release) wait(ctx context.Context) (decided bool, err error) {
 	if ctx.Err() != nil {
@@ -174,7 +184,7 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 			}
 			r.undone(next, err)
 		} else {
-			g.later(func() { c.crew.run(next.run) })
+			g.work(next.run)
 		}
 	}
 	return true, err
@@ -190,11 +200,11 @@ func (r *release) goOn(next *attempt, sent moment, reply protocol.Reply, lost *L
 		g.seen = reply
 		next.take(sent, protocol.Reply{Outcome: protocol.Gone}) // whether it was queued and dropped is not known
 	case reply.Outcome == protocol.Released: // came too late to queue
-		g.later(func() { g.c.crew.run(next.run) })
+		g.work(next.run)
 	default:
 		g.seen = reply
 		if next.take(sent, reply) {
-			g.later(func() { g.c.crew.run(next.wait) })
+			g.work(next.wait)
 		}
 	}
 }

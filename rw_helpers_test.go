@@ -2,6 +2,7 @@ package valkeysync
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
@@ -15,4 +16,11 @@ func eachServer(t *testing.T, args []string, fn func(t *testing.T, s *testserver
 			fn(t, testserver.Start(t, f, args...))
 		})
 	}
+}
+
+// away has the server answer nothing but that it is loading, until SetError(""). What is under way is
+// answered first: a real server lets UNSUBSCRIBE pass while it loads, and valkey-go relies on that.
+func (b *bubble) away() {
+	synctest.Wait()
+	b.SetError("LOADING")
 }

@@ -105,7 +105,7 @@ func TestDowngradeOfALostLeaseSaysWhy(t *testing.T) {
 	}{
 		"deleted": {func(b *bubble) { b.Del("config") }, CauseDeleted},
 		"taken":   {func(b *bubble) { require.NoError(b.t, b.Set("config", "an operator")) }, CauseTaken},
-		"lapsed":  {func(b *bubble) { b.SetError("LOADING"); time.Sleep(time.Minute); b.SetError("") }, CauseUnreachable},
+		"lapsed":  {func(b *bubble) { b.away(); time.Sleep(time.Minute); b.SetError("") }, CauseUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestDowngradeGivenUpGivesTheLockBack(t *testing.T) {
 		b := newBubble(t)
 		rw, w := writer(t, b, "config", WithLease(time.Hour), WithCrashDetection(0))
 		other := b.client().RWMutex("config")
-		b.SetError("LOADING")
+		b.away()
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		_, err := rw.Downgrade(ctx)
@@ -156,7 +156,7 @@ func TestDowngradeFailsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		rw, _ := writer(t, b, "config", WithLease(time.Hour), WithCrashDetection(0))
-		b.SetError("LOADING")
+		b.away()
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		in := make(chan error, 1)

@@ -39,3 +39,18 @@ func TestReadersOfOneProcessAreApart(t *testing.T) {
 		require.NoError(t, rw.RUnlockContext(second))
 	})
 }
+
+// Nobody need be told when a lock is lost that nobody holds any more.
+func TestLingeringReadLockMayBeLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		rw := b.client(WithLinger(time.Second), WithOnLost(func(string, error) { t.Error("told") })).RWMutex("config")
+		rw.RLock()
+		rw.RUnlock()
+		b.Del("{config}:shared")
+		b.Del("config")
+		time.Sleep(time.Minute)
+		rw.Lock()
+		rw.Unlock()
+	})
+}

@@ -79,8 +79,7 @@ func (g *gate) endLinger() {
 	for _, h := range g.holds {
 		if h.lingering() {
 			h.stop()
-			r := newRelease(h, nil, protocol.Queue)
-			g.later(r.goOnBehind)
+			newRelease(h, nil, protocol.Queue).begin()
 		}
 	}
 }
