@@ -13,11 +13,14 @@ import (
 // name is chosen before anything is sent, so every request of it can be repeated. Its fields belong to
 // its gate's mutex.
 type attempt struct {
-	g     *gate
-	want  want
-	entry protocol.Entry
-	done  chan struct{} // closed when it is over
-	over  bool          // granted, given up, or failed: what comes for it now finds nobody
+	g      *gate
+	want   want
+	entry  protocol.Entry
+	alone  *waiter       // set: it is one goroutine's try, and not in the queue
+	after  []*release    // what is given back here before it asks
+	done   chan struct{} // closed when it is over
+	over   bool          // granted, given up, or failed: what comes for it now finds nobody
+	queued bool          // the server has said that it waits
 
 	inFlight int           // requests under way
 	hangUp   func()        // ends the wait for the reply of the last acquire
@@ -65,15 +68,30 @@ func newAttempt(g *gate, w want) *attempt {
 
 // serves: what the attempt gets is what w wants.
 func (a *attempt) serves(w want) bool {
-	return a.want.mode == w.mode && a.want.weight == w.weight && a.want.try == w.try && a.want.opts.lease == w.opts.lease && a.want.opts.grace == w.opts.grace
+	return a.want.mode == w.mode && a.want.weight == w.weight && a.want.opts.lease == w.opts.lease && a.want.opts.grace == w.opts.grace
 }
 
-// finish: the attempt is over. The gate has none then.
+// waiter is whom the attempt is for; nil: nobody any more.
+func (a *attempt) waiter() *waiter {
+	if a.alone != nil {
+		return a.alone
+	}
+	if w := a.g.first(a.want.mode); w != nil && a.serves(w.want) {
+		return w
+	}
+	return nil
+}
+
+// finish: the attempt is over, and not the gate's any more.
 func (a *attempt) finish() {
+	g := a.g
 	a.over = true
 	close(a.done)
-	a.g.attempt = nil
-	g := a.g
+	if a.alone != nil {
+		delete(g.tries, a.alone)
+	} else {
+		delete(g.attempts, a.want.mode)
+	}
 	g.later(func() { g.c.leave(g) })
 }
 
@@ -146,10 +164,15 @@ func (a *attempt) run() {
 // ask sends acquire until it is answered. It reports whether the attempt is in the queue.
 func (a *attempt) ask() (queued bool) {
 	g, c := a.g, a.g.c
+	for _, r := range a.after {
+		ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+		_, _ = r.wait(ctx) // whether or not it is decided in time, the server says how things stand
+		cancel()
+	}
 	pause := minPause
 	began := time.Now()
 	for {
-		try := a.want.try
+		try := a.alone != nil
 		if !try && !c.hub.hears() {
 			// Nobody could tell us of a grant. A free lock can be had all the same.
 			try = true
@@ -183,7 +206,7 @@ func (a *attempt) ask() (queued bool) {
 		if err == nil {
 			g.lastErr = nil
 			g.seen = r
-			if r.Outcome == protocol.Busy && !a.want.try {
+			if r.Outcome == protocol.Busy && a.alone == nil {
 				g.unlock()
 				ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
 				err := c.hub.ready(ctx)
@@ -223,13 +246,33 @@ func (a *attempt) failed(err error, lasted time.Duration) {
 	if g.c.ctx.Err() != nil {
 		s, err = fatal, ErrClosed
 	}
-	if s == passing && a.want.try && lasted >= requestLimit {
+	if s == passing && a.alone != nil && lasted >= requestLimit {
 		s = refused
 	}
 	if s != passing {
-		g.fail(err, s)
-		g.settle()
+		a.fail(err, s)
 	}
+}
+
+// fail tells whoever the attempt is for that they cannot have it.
+func (a *attempt) fail(err error, s severity) {
+	g := a.g
+	if w := a.alone; w != nil {
+		w.ready <- outcome{err: err}
+		a.abandon()
+		return
+	}
+	g.fail(err, s)
+	g.settle()
+}
+
+// anew: nothing came of the attempt, which is over; whoever it was for gets another.
+func (a *attempt) anew() {
+	g := a.g
+	if w := a.alone; w != nil && !g.work(g.try(w).run) {
+		w.ready <- outcome{err: ErrClosed}
+	}
+	g.settle()
 }
 
 // pause reports false when the attempt was over first.
@@ -259,12 +302,13 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		if !a.certain(until, sent.at) {
 			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent.at))
 			a.abandon()
-			g.settle()
+			a.anew()
 			return false
 		}
 		g.granted(a, grant{number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
 		return false
 	case protocol.Queued:
+		a.queued = true
 		a.sent, a.server = sent.at, r.Now
 		if a.front.IsZero() && r.Place == 1 {
 			a.front = time.Now()
@@ -274,21 +318,17 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		return true
 	case protocol.Busy:
 		a.finish()
-		w := g.waiters[0] // the one that tries: the attempt serves nobody else
-		g.waiters = g.waiters[1:]
-		w.ready <- outcome{err: g.busy()}
-		g.settle()
+		a.alone.ready <- outcome{err: g.busy()} // nobody else takes that for an answer
 		return false
 	case protocol.Mismatch:
-		g.fail(mismatch(g, r.Holder), fatal)
-		g.settle()
+		a.fail(mismatch(g, r.Holder), fatal)
 		return false
 	default: // gone: it was dropped, and joins anew under a new name
 		if a.unsure {
 			a.forget()
 		}
 		a.finish()
-		g.settle()
+		a.anew()
 		return false
 	}
 }

@@ -148,7 +148,7 @@ func (c *Client) enter(kind protocol.Kind, keys *protocol.Keys) (*gate, error) {
 	id := gateKey{kind, keys.Lock}
 	g := c.gates[id]
 	if g == nil {
-		g = &gate{c: c, kind: kind, keys: keys, holds: map[string]*hold{}, ending: map[string]bool{}}
+		g = newGate(c, kind, keys)
 		c.gates[id] = g
 	}
 	g.users++

@@ -11,22 +11,32 @@ import (
 )
 
 // gate is the one way of this process to one primitive: its goroutines wait here, in order, and have one
-// place in the server's queue between them.
+// place in the server's queue between them (readers and writers one each, so that either can be let in
+// without the other). Who only tries does not wait here, and asks the server alone.
 type gate struct {
 	c     *Client
 	kind  protocol.Kind
 	keys  *protocol.Keys
 	users int // guarded by c.mu
 
-	mu      sync.Mutex
-	waiters []*waiter        // goroutines here, in the order they came
-	attempt *attempt         // our place on the server, for the first of them
-	holds   map[string]*hold // by attempt
-	ending  map[string]bool  // attempts whose hold is being released
-	lastErr error            // of requests, since the last one that was answered
-	seen    protocol.Reply   // the last that was said of the queue, for people
-	closed  bool             // the Client is closed
-	after   []func()         // what to do once the mutex is released
+	mu       sync.Mutex
+	waiters  []*waiter                  // goroutines here, in the order they came
+	attempts map[protocol.Mode]*attempt // our place on the server for the first of them, by what it wants
+	tries    map[*waiter]*attempt
+	holds    map[string]*hold // by attempt
+	ending   map[string]bool  // attempts whose hold is being released
+	lastErr  error            // of requests, since the last one that was answered
+	seen     protocol.Reply   // the last that was said of the queue, for people
+	closed   bool             // the Client is closed
+	after    []func()         // what to do once the mutex is released
+}
+
+func newGate(c *Client, kind protocol.Kind, keys *protocol.Keys) *gate {
+	return &gate{
+		c: c, kind: kind, keys: keys,
+		attempts: map[protocol.Mode]*attempt{}, tries: map[*waiter]*attempt{},
+		holds: map[string]*hold{}, ending: map[string]bool{},
+	}
 }
 
 // want is what one goroutine asks for.
@@ -88,9 +98,15 @@ func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 		g.unlock()
 		return nil, err
 	}
-	g.waiters = append(g.waiters, w)
-	g.endLinger() // it was not for us, or we would have it
-	a := g.start()
+	var a *attempt
+	if want.try {
+		a = g.try(w)
+		a.after = g.endLinger() // it was not for us, or we would have it
+	} else {
+		g.waiters = append(g.waiters, w)
+		g.endLinger()
+		a = g.start()
+	}
 	g.unlock()
 	if a != nil {
 		if ctx.Done() == nil {
@@ -123,6 +139,9 @@ func (g *gate) giveUp(ctx context.Context, w *waiter) error {
 			g.work(func() { _, _ = g.end(g.c.ctx, l) })
 		}
 	default:
+		if a := g.tries[w]; a != nil {
+			a.abandon()
+		}
 		g.waiters = slices.DeleteFunc(g.waiters, func(other *waiter) bool { return other == w })
 		g.settle()
 	}
@@ -160,9 +179,15 @@ func describe(value string) string {
 	return h.Name
 }
 
-// busyHere: a try need not ask the server.
+// busyHere: a try need not ask the server. A waiter here is a reason where nobody may pass it: a writer,
+// and who waits by the server's word. Of others it is not known yet that they have to wait.
 func (g *gate) busyHere() bool {
-	return len(g.waiters) > 0 || g.attempt != nil || g.blocked()
+	for _, a := range g.attempts {
+		if a.queued {
+			return true
+		}
+	}
+	return g.blocked() || g.first(protocol.Exclusive) != nil
 }
 
 func (g *gate) busy() error { return g.waitError(ErrLocked, nil) }
@@ -171,7 +196,7 @@ func (g *gate) busy() error { return g.waitError(ErrLocked, nil) }
 // queue. A writer behind readers of this process queues at once, so that it holds off the others' readers.
 func (g *gate) blocked() bool {
 	for _, h := range g.holds {
-		if h.entry.Mode == protocol.Exclusive {
+		if h.entry.Mode == protocol.Exclusive && !h.lingering() {
 			return true
 		}
 	}
@@ -181,7 +206,7 @@ func (g *gate) blocked() bool {
 // join takes what this process holds already and nobody waits for: a hold that lingers, or, for a reader,
 // the read hold of others here.
 func (g *gate) join(w want) *Lease {
-	if len(g.waiters) > 0 || g.attempt != nil {
+	if len(g.waiters) > 0 {
 		return nil
 	}
 	for _, h := range g.holds {
@@ -206,22 +231,54 @@ func (g *gate) lend(h *hold, opts *options) *Lease {
 	return l
 }
 
-// start makes the attempt that is due for the first waiter, if one is. Whoever gets it runs it.
-func (g *gate) start() *attempt {
-	if g.attempt != nil || len(g.waiters) == 0 || g.blocked() {
-		return nil
+// first is the first waiter that wants mode.
+func (g *gate) first(mode protocol.Mode) *waiter {
+	for _, w := range g.waiters {
+		if w.mode == mode {
+			return w
+		}
 	}
-	g.attempt = newAttempt(g, g.waiters[0].want)
-	return g.attempt
+	return nil
 }
 
-// settle makes the attempt fit the first waiter, after either has changed.
-func (g *gate) settle() {
-	if a := g.attempt; a != nil && (len(g.waiters) == 0 || !a.serves(g.waiters[0].want)) {
-		a.abandon()
+// modes, in the order in which those who wait are served when a hold of this process ends: when a writer
+// leaves, readers are next.
+var modes = [...]protocol.Mode{protocol.Reader, protocol.Exclusive, protocol.Permit}
+
+// start makes an attempt that is due for a first waiter, if one is. Whoever gets it runs it.
+func (g *gate) start() *attempt {
+	if len(g.waiters) == 0 || g.blocked() {
+		return nil
 	}
-	if a := g.start(); a != nil && !g.work(a.run) {
-		g.fail(ErrClosed, fatal)
+	for _, mode := range modes {
+		if w := g.first(mode); w != nil && g.attempts[mode] == nil {
+			a := newAttempt(g, w.want)
+			g.attempts[mode] = a
+			return a
+		}
+	}
+	return nil
+}
+
+// try makes the attempt of one who does not wait.
+func (g *gate) try(w *waiter) *attempt {
+	a := newAttempt(g, w.want)
+	a.alone = w
+	g.tries[w] = a
+	return a
+}
+
+// settle makes the attempts fit the first waiters, after either have changed.
+func (g *gate) settle() {
+	for _, a := range g.attempts {
+		if a.waiter() == nil {
+			a.abandon()
+		}
+	}
+	for a := g.start(); a != nil; a = g.start() {
+		if !g.work(a.run) {
+			g.fail(ErrClosed, fatal)
+		}
 	}
 }
 
@@ -237,6 +294,7 @@ type grant struct {
 
 // granted: the attempt has become a hold.
 func (g *gate) granted(a *attempt, got grant) {
+	w := a.waiter()
 	a.finish()
 	h := newHold(a, got)
 	if got.byMessage {
@@ -244,26 +302,26 @@ func (g *gate) granted(a *attempt, got grant) {
 	} else {
 		g.c.stats.byReply.Add(1)
 	}
-	if len(g.waiters) == 0 || !a.serves(g.waiters[0].want) {
-		// Nobody wants it any more.
+	if w != nil {
+		h.begin(w.opts)
+		g.admit(h, w)
+	} else { // nobody wants it any more
 		h.stop()
 		h.forget()
-		g.settle()
-		return
 	}
-	h.begin(g.waiters[0].opts)
-	g.admit(h)
 	g.settle()
 }
 
-// admit lets the first waiter in, and with a reader all readers that wait here.
-func (g *gate) admit(h *hold) {
-	first := g.waiters[0]
+// admit lets the one in that the hold is for, and with a reader all readers that wait here.
+func (g *gate) admit(h *hold, first *waiter) {
+	first.ready <- outcome{lease: g.lend(h, first.opts)}
 	keep := g.waiters[:0]
 	for _, w := range g.waiters {
-		if w == first || w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && !w.try {
+		switch {
+		case w == first:
+		case w.mode == protocol.Reader && h.entry.Mode == protocol.Reader:
 			w.ready <- outcome{lease: g.lend(h, w.opts)}
-		} else {
+		default:
 			keep = append(keep, w)
 		}
 	}
@@ -316,6 +374,7 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 	if g.c.crew.enter() {
 		defer g.c.crew.leave() // Close lets the server hear of it
 	}
+	g.settle()
 	g.unlock()
 	return r.run(ctx)
 }
@@ -384,12 +443,15 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	l.finish()
 	h.lease = nil
 	h.stop()
-	// While a writer holds, nobody else here has an attempt.
+	if a := g.attempts[protocol.Reader]; a != nil {
+		a.abandon() // the readers here get in with the downgrade
+	}
 	g.waiters = slices.Insert(g.waiters, 0, w)
 	r := newRelease(h, l, protocol.Downgrade)
 	r.downs = w
 	l.release = r
 	open := r.begin()
+	g.settle()
 	g.unlock()
 	if !open {
 		return nil, ErrClosed
@@ -415,9 +477,11 @@ func (g *gate) message(m protocol.Message, session int64) {
 		}
 		return
 	}
-	if a := g.attempt; a != nil && a.entry.Attempt == m.Attempt {
-		a.message(m, session)
-		return
+	for _, a := range g.attempts {
+		if a.entry.Attempt == m.Attempt {
+			a.message(m, session)
+			return
+		}
 	}
 	if !g.ending[m.Attempt] { // a leave would overtake the release, which would take the hold for lost
 		g.c.disown(m)
@@ -428,9 +492,9 @@ func (g *gate) message(m protocol.Message, session int64) {
 func (g *gate) gap() {
 	g.mu.Lock()
 	defer g.unlock()
-	if g.attempt != nil {
+	for _, a := range g.attempts {
 		g.c.stats.wokenByGap.Add(1)
-		g.attempt.look()
+		a.look()
 	}
 	g.verifyLocked()
 }
@@ -454,6 +518,9 @@ func (g *gate) close() {
 	defer g.unlock()
 	g.closed = true
 	g.fail(ErrClosed, fatal)
+	for _, a := range g.tries {
+		a.fail(ErrClosed, fatal)
+	}
 	for _, h := range g.holds {
 		h.lose(CauseClosed)
 	}

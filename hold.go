@@ -240,7 +240,7 @@ func (h *hold) renew() {
 			}
 			c.stats.renewals.Add(1)
 			h.confirm(sent, r.Remaining)
-			if r.Waiting > 0 && g.attempt == nil { // not ourselves
+			if r.Waiting > len(g.attempts) { // not ourselves
 				h.contend()
 			}
 			g.unlock()

@@ -18,8 +18,11 @@ var _ sync.Locker = (*RWMutex)(nil)
 // not read-lock again while it holds a read lock. There is no upgrade from reading to writing: two readers
 // that both waited for it would wait for each other for ever. Unlock, lock for writing, and look again.
 //
+// A process has one place in the queue for its waiting readers and one for its writers.
+//
 // The readers of one process share one hold on the server, with one lease; every process has its own, so
-// the death of one reader cuts no other's. While readers hold, the plain recipe (SET NX) on the key is
+// the death of one reader cuts no other's. A writer's token is higher than those of all who held before
+// it; readers who hold at the same time are in no order among themselves. While readers hold, the plain recipe (SET NX) on the key is
 // excluded too.
 type RWMutex struct {
 	w, r handle

@@ -39,7 +39,7 @@ func (g *gate) handOver(h *hold) bool {
 		return false
 	}
 	w := g.waiters[0]
-	if !h.serves(w.want) || w.try {
+	if !h.serves(w.want) {
 		return false
 	}
 	g.waiters = g.waiters[1:]
@@ -52,7 +52,7 @@ func (g *gate) handOver(h *hold) bool {
 
 // linger keeps a hold that nobody here wants, if it may, and reports whether it does.
 func (h *hold) linger() bool {
-	if h.opts.linger == 0 || h.contended || len(h.g.waiters) > 0 || h.g.attempt != nil || h.handed >= maxHanded || !h.valid() {
+	if h.opts.linger == 0 || h.contended || len(h.g.waiters) > 0 || h.handed >= maxHanded || !h.valid() {
 		return false
 	}
 	h.lingerTimer = time.AfterFunc(h.opts.linger, func() {
@@ -75,11 +75,14 @@ func (h *hold) stopLinger() {
 }
 
 // endLinger gives back what lingers here, and queues in the same request for whoever waits.
-func (g *gate) endLinger() {
+func (g *gate) endLinger() (under []*release) {
 	for _, h := range g.holds {
 		if h.lingering() {
 			h.stop()
-			newRelease(h, nil, protocol.Queue).begin()
+			r := newRelease(h, nil, protocol.Queue)
+			r.begin()
+			under = append(under, r)
 		}
 	}
+	return under
 }
