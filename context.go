@@ -14,6 +14,7 @@ type Lease struct {
 	hold  *hold
 	token int64
 	opts  *options
+	began time.Time
 	held  int64 // weight that is not released yet; guarded by the Semaphore's mutex
 
 	shrinking sync.Mutex // one change of weight at a time
@@ -87,6 +88,11 @@ func (l *Lease) onLost(err *LostError) {
 	}
 }
 
+// stale: held for longer than WithMaxHold allows.
+func (l *Lease) stale() bool {
+	return l.opts.maxHold > 0 && time.Since(l.began) >= l.opts.maxHold
+}
+
 // finish is the ordinary end. The gate's mutex is held.
 func (l *Lease) finish() {
 	l.ended = true
@@ -105,6 +111,9 @@ func (l *Lease) lapseLocked() {
 }
 
 func (l *Lease) isLost() bool {
+	if !l.over.Load() {
+		return false // without the mutex: there may be thousands
+	}
 	l.gate.mu.Lock()
 	defer l.gate.unlock()
 	return l.lost != nil

@@ -210,8 +210,8 @@ func (g *gate) join(w want) *Lease {
 		return nil
 	}
 	for _, h := range g.holds {
-		free := h.lingering() && h.handed < maxHanded && h.serves(w)
-		if free || w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && !h.contended && h.valid() {
+		free := h.lingering() && h.serves(w)
+		if h.handed < maxHanded && (free || h.shares(w) && !h.contended && !h.stale()) {
 			h.stopLinger()
 			if free {
 				h.begin(w.opts)
@@ -222,9 +222,20 @@ func (g *gate) join(w want) *Lease {
 	return nil
 }
 
-// lend gives one more acquisition out of a hold.
+// shares: the hold is a reader's, and w may have part in it.
+func (h *hold) shares(w want) bool {
+	return w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && h.grace == w.opts.grace && h.valid()
+}
+
+// lend gives one more acquisition out of a hold. The hold's lease is the longest of them all.
 func (g *gate) lend(h *hold, opts *options) *Lease {
-	l := &Lease{hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, held: h.entry.Weight}
+	l := &Lease{
+		hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: time.Now(), held: h.entry.Weight,
+	}
+	if opts.lease > h.term {
+		h.term = opts.lease
+		h.verifyLocked()
+	}
 	h.handed++
 	h.lease = append(h.lease, l)
 	g.c.stats.acquired.Add(1)
@@ -319,7 +330,7 @@ func (g *gate) admit(h *hold, first *waiter) {
 	for _, w := range g.waiters {
 		switch {
 		case w == first:
-		case w.mode == protocol.Reader && h.entry.Mode == protocol.Reader:
+		case h.shares(w.want):
 			w.ready <- outcome{lease: g.lend(h, w.opts)}
 		default:
 			keep = append(keep, w)

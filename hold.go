@@ -3,6 +3,7 @@ package valkeysync
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,8 @@ type hold struct {
 	number int64
 	since  int64 // server ms
 	opts   *options
-	began  time.Time
-	latest int64 // until this server time a lost request of its attempt might still be run; 0: none was lost
+	term   time.Duration // the lease that renewals set: the longest that any who shares it asked for
+	latest int64         // until this server time a lost request of its attempt might still be run; 0: none was lost
 
 	until     time.Time                 // its lease is certain until then
 	gone      atomic.Bool               // given back or lost: over, for readers without the mutex
@@ -58,7 +59,7 @@ func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
 		g: a.g, entry: a.entry, grace: a.entry.Grace, value: a.entry.Hold(got.number, got.since), number: got.number, since: got.since, opts: a.want.opts,
-		began: time.Now(), until: got.until, stopped: make(chan struct{}),
+		term: a.entry.Lease, until: got.until, stopped: make(chan struct{}),
 	}
 	if got.waiting > 0 {
 		h.contend()
@@ -72,7 +73,7 @@ func newHold(a *attempt, got grant) *hold {
 	}
 	h.renewAt = h.until.Add(drift(got.lease) - got.lease).Add(got.lease / 3)
 	if c.stats.notifications.Load() {
-		h.watchAt = h.began.Add(watchAfter)
+		h.watchAt = time.Now().Add(watchAfter)
 	}
 	h.endTimer = time.AfterFunc(time.Until(h.deadline()), h.end)
 	h.tickTimer = time.AfterFunc(time.Until(h.nextTick()), h.tick)
@@ -81,11 +82,11 @@ func newHold(a *attempt, got grant) *hold {
 	return h
 }
 
-// begin: the hold goes to whoever has these options. Its WithMaxHold counts from now, and a renewal that an
-// earlier one's put off is due.
+// begin: the hold goes to whoever has these options. A renewal that an earlier one's WithMaxHold put off is
+// due.
 func (h *hold) begin(o *options) {
-	h.opts, h.began = o, time.Now()
-	if !h.renewing && !h.began.Before(h.renewAt) {
+	h.opts = o
+	if !h.renewing && !time.Now().Before(h.renewAt) {
 		h.tickTimer.Reset(0)
 	}
 }
@@ -150,9 +151,28 @@ func (h *hold) endLocked() {
 	h.lose(cause)
 }
 
-// stale: older than WithMaxHold allows.
+// stale: all who share the hold have it for longer than WithMaxHold allows.
 func (h *hold) stale() bool {
-	return h.opts.maxHold > 0 && time.Since(h.began) >= h.opts.maxHold
+	return len(h.lease) > 0 && !slices.ContainsFunc(h.lease, func(l *Lease) bool { return !l.stale() })
+}
+
+// shed has those lose it who have it for longer than WithMaxHold allows, while others go on.
+func (h *hold) shed() {
+	lost := &LostError{Key: h.g.keys.Lock, Cause: CauseMaxHold}
+	h.lease = slices.DeleteFunc(h.lease, func(l *Lease) bool {
+		stale := l.stale()
+		if stale {
+			h.tell(l, lost)
+		}
+		return stale
+	})
+}
+
+// tell tells one who shares the hold that it is lost.
+func (h *hold) tell(l *Lease, lost *LostError) {
+	l.lose(lost)
+	h.g.c.stats.lose(lost.Cause)
+	h.g.later(func() { l.onLost(lost) })
 }
 
 // tick runs when the next renewal or the watch is due.
@@ -201,13 +221,20 @@ func (h *hold) verifyLocked() {
 }
 
 // renewLocked starts a renewal. One runs at a time.
-func (h *hold) renewLocked() { h.renewing = h.g.c.crew.run(h.renew) }
+func (h *hold) renewLocked() {
+	if !h.stale() {
+		h.shed()
+	}
+	h.renewing = h.g.c.crew.run(h.renew)
+}
 
 // renew repeats the renewal until it is answered or the lease is over. A hold that WithMaxHold lets run out
 // is renewed by no more than what it has left: that it is taken or deleted must be told all the same.
 func (h *hold) renew() {
 	g, c := h.g, h.g.c
-	window := h.entry.Lease // in which a renewal must get through
+	g.mu.Lock()
+	window := h.term // in which a renewal must get through
+	g.unlock()
 	if h.grace > 0 {
 		window = min(window, h.grace)
 	}
@@ -215,7 +242,7 @@ func (h *hold) renew() {
 	pause := minPause / 2 // a broken connection is found out by using it, and there may be several
 	for {
 		g.mu.Lock()
-		value, lease := h.value, h.entry.Lease
+		value, lease := h.value, h.term
 		if h.stale() {
 			lease = max(time.Until(h.until)+drift(lease), time.Millisecond)
 		}
@@ -275,12 +302,12 @@ func (h *hold) renew() {
 // confirm moves the certain time on: a renewal sent then has set the lease anew.
 func (h *hold) confirm(sent moment, remaining time.Duration) {
 	h.renewing, h.lastErr = false, nil
-	if until := sent.at.Add(remaining - drift(h.entry.Lease)); until.After(h.until) {
+	if until := sent.at.Add(remaining - drift(h.term)); until.After(h.until) {
 		h.until = until
 	}
 	h.certain.Store(&certainty{h.until, sent})
 	h.endTimer.Reset(time.Until(h.deadline()))
-	h.renewAt = sent.at.Add(h.entry.Lease / 3)
+	h.renewAt = sent.at.Add(h.term / 3)
 	if h.renewMore {
 		h.renewMore = false
 		h.renewLocked()
@@ -326,9 +353,7 @@ func (h *hold) lose(cause Cause) {
 	lingered := h.lingerTimer != nil
 	h.stop()
 	for _, l := range h.lease {
-		l.lose(lost)
-		c.stats.lose(cause)
-		g.later(func() { l.onLost(lost) })
+		h.tell(l, lost)
 	}
 	h.lease = nil
 	g.later(func() {
