@@ -20,11 +20,14 @@ elseif value and not open_to(mine.kind) then
   call('ZREM', shared, value)
   value = nil
 elseif value then
-  call('PEXPIRE', shared, ARGV[3]) -- a first write that takes no memory lets the others pass without any
-  call('ZADD', shared, 'XX', int(now + ARGV[3]), value)
+  extend(value, now + ARGV[3])
   mark(mine.kind)
 end
 if value then
-  return { 'held', now, 0, 0, tonumber(ARGV[3]), 0, call('ZCARD', queue) }
+  local waiting = call('ZCARD', queue)
+  if mine.mode == 'p' and held ~= marker(mine.kind) then
+    waiting = waiting + 1 -- by another size now: its permits are wanted back
+  end
+  return { 'held', now, 0, 0, tonumber(ARGV[3]), 0, waiting }
 end
 return { 'lost', now, 0, 0, 0, 0, 0, holder() }
