@@ -31,9 +31,10 @@ type hold struct {
 	certain   atomic.Pointer[certainty] // until, and the proof of life, for the same
 	over      bool                      // given back or lost
 	stopped   chan struct{}
-	lease     []*Lease // the acquisitions that share it
-	handed    int64    // how many acquisitions it has served: the low part of their tokens
-	contended bool     // another process waits for it
+	lease     []*Lease   // the acquisitions that share it
+	handed    int64      // how many acquisitions it has served: the low part of their tokens
+	contended bool       // another process waits for it
+	shrinking *shrinking // the release of a part, while it is under way
 
 	turnEnds    time.Time   // once contended: until when it may be handed over here
 	lingerTimer *time.Timer // set: nobody holds it, and it is kept for a while
@@ -82,8 +83,8 @@ func newHold(a *attempt, got grant) *hold {
 	return h
 }
 
-// begin: the hold goes to whoever has these options. Its WithMaxHold counts from now, and a renewal that an
-// earlier one's put off is due.
+// begin: the hold goes to whoever has these options. A renewal that an earlier one's WithMaxHold put off is
+// due.
 func (h *hold) begin(o *options) {
 	h.opts = o
 	if !h.renewing && !time.Now().Before(h.renewAt) {
@@ -307,7 +308,7 @@ func (h *hold) confirm(sent moment, remaining time.Duration) {
 	}
 	h.certain.Store(&certainty{h.until, sent})
 	h.endTimer.Reset(time.Until(h.deadline()))
-	h.renewAt = sent.at.Add(remaining / 3)
+	h.renewAt = sent.at.Add(h.term / 3)
 	if h.renewMore {
 		h.renewMore = false
 		h.renewLocked()

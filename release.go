@@ -66,14 +66,14 @@ func (r *release) goOnBehind() {
 	}
 }
 
-// begin is goOnBehind for who holds the gate's mutex. It reports false when the Client is closed.
+// begin has the release done in the background, and reports false where the Client is closed. The gate's
+// mutex is held.
 func (r *release) begin() bool {
-	g := r.h.g
-	if g.work(func() { _ = r.repeat(time.Time{}) }) {
-		return true
+	if !r.h.g.work(func() { r.repeat(time.Time{}) }) {
+		r.h.g.later(func() { r.end(ErrClosed) })
+		return false
 	}
-	g.later(func() { r.end(ErrClosed) })
-	return false
+	return true
 }
 
 // wait waits for what goes on in the background.

@@ -18,8 +18,9 @@ import (
 // Every acquisition is a hold of its own, with its own lease and token: the permits of a process that died
 // come back when their leases end.
 //
-// All who use a key must agree on the size. While it is in use, another size is ErrMismatch; as soon as
-// nobody holds it or waits for it, the next size is the first one that is asked for.
+// All who use a key must agree on the size. While it is in use, another size is ErrMismatch, whose text has
+// both; as soon as nobody holds it or waits for it, the next size is the first one that is asked for. Resize
+// changes the size of one that is in use.
 type Semaphore struct {
 	handle
 	size int64
@@ -48,7 +49,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
 
 // TryAcquire tries to acquire the semaphore with a weight of n without waiting and reports whether it
 // succeeded. It asks the server as [Mutex.TryLock] does, and panics where that does and if n is less
-// than 1.
+// than 1. But a key in use with another size, to which a Resize may change it at any time, is only logged,
+// and reported as false.
 func (s *Semaphore) TryAcquire(n int64) bool {
 	_, err := s.lease(context.Background(), n, true)
 	return s.tried("TryAcquire", err, ErrTooLarge)
@@ -90,7 +92,8 @@ func (s *Semaphore) TryAcquireContext(ctx context.Context, n int64) (context.Con
 
 // ReleaseContext is Release with an error; of the acquisition that ctx carries, if it carries one of s.
 // Errors: ErrNotLocked if less than n is held: then nothing is released; ErrInvalidWeight; and as of
-// [Mutex.UnlockContext].
+// [Mutex.UnlockContext]. What the server has not confirmed in time goes on in the background, of a part as
+// of the whole, and counts as released.
 func (s *Semaphore) ReleaseContext(ctx context.Context, n int64) error {
 	if s.err != nil {
 		return s.err
@@ -113,6 +116,43 @@ func (s *Semaphore) ReleaseContext(ctx context.Context, n int64) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// Resize puts the size of s in force while the key is in use with another. From then on permits are given
+// by this size, and never so that more are held than it allows. Who holds by another size goes on holding
+// until it releases; where that is more than the size of s, nobody gets any until enough is released. Who
+// waits by another size, and who asks for permits by it from then on, gets ErrMismatch.
+//
+// To change the size of a semaphore under a running fleet, have the processes with the new size call it
+// once, when they start: c.Semaphore("api", 20).Resize(ctx). Those with the old one finish what they do and
+// can begin nothing new. Where nobody uses the key at the time, or the size is the same, nothing is to be
+// done: the size is then that of the first who acquires. So a process of the old size may come first after
+// all, and a program that calls Resize does well to call it again after an ErrMismatch.
+//
+// It asks the server once, and blocks until it has answered or ctx ends. Errors: ErrMismatch if another kind
+// of primitive is in use on the key; ErrInvalidKey, ErrInvalidOption, ErrClosed, ctx's error, the server's
+// own. After an error of ctx or the network it may have been done; calling it twice does no harm.
+func (s *Semaphore) Resize(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	if ctx.Err() != nil {
+		return contextEnd(ctx)
+	}
+	g, err := s.c.enter(s.kind, &s.keys)
+	if err != nil {
+		return err
+	}
+	defer s.c.leave(g)
+	r, err := s.c.server.Resize(ctx, &s.keys, s.kind)
+	if err != nil {
+		return err
+	}
+	s.c.heard(r.Now)
+	if r.Outcome == protocol.Mismatch {
+		return mismatch(g, r.Holder)
+	}
+	return nil
 }
 
 // Do runs fn while holding a weight of n, as [Mutex.Do] does.
@@ -140,20 +180,24 @@ type part struct {
 	rest  int64 // stays acquired
 }
 
-// takeWeight chooses the acquisitions that a release of n is for: the one that ctx carries; else lost ones,
-// one of just that weight, the oldest.
+// takeWeight chooses, and takes out, the acquisitions that a release of n is for: the one that ctx carries;
+// else lost ones, one of just that weight, the oldest.
 func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sort()
 	var from []*Lease
 	if l, ok := s.carried(ctx); ok {
+		if i := slices.Index(s.pending, l); i >= 0 { // called again, to wait for it
+			s.pending = slices.Delete(s.pending, i, i+1)
+			return []part{{lease: l}}, true
+		}
 		if slices.Contains(s.lost, l) || slices.Contains(s.out, l) {
 			from = []*Lease{l}
 		}
 	} else {
 		from = slices.Concat(s.lost, s.out)
-		if i := slices.IndexFunc(s.out, func(l *Lease) bool { return l.held == n }); i >= 0 && len(s.lost) == 0 {
+		if i := slices.IndexFunc(s.out, func(l *Lease) bool { return l.held.Load() == n }); i >= 0 && len(s.lost) == 0 {
 			from = []*Lease{s.out[i]}
 		}
 	}
@@ -162,15 +206,16 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 		if n == 0 {
 			break
 		}
-		took := min(n, l.held)
+		held := l.held.Load()
+		took := min(n, held)
 		n -= took
-		parts = append(parts, part{lease: l, rest: l.held - took})
+		parts = append(parts, part{lease: l, rest: held - took})
 	}
 	if n > 0 {
 		return nil, false
 	}
 	for _, p := range parts {
-		p.lease.held = p.rest
+		p.lease.held.Store(p.rest)
 		if p.rest == 0 {
 			gone := func(l *Lease) bool { return l == p.lease }
 			s.lost, s.out = slices.DeleteFunc(s.lost, gone), slices.DeleteFunc(s.out, gone)
@@ -179,16 +224,12 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	return parts, true
 }
 
-// shrink releases a part of an acquisition.
+// shrink releases a part of an acquisition, and blocks as an unlock does.
 func (s *Semaphore) shrink(ctx context.Context, p part) error {
 	if ctx.Done() == nil || ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), requestLimit)
 		defer cancel()
 	}
-	return p.lease.gate.shrink(ctx, p.lease, func() int64 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return p.lease.held
-	})
+	return p.lease.gate.shrink(ctx, p.lease)
 }
