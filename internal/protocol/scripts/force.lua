@@ -14,5 +14,5 @@ for _, value in ipairs(members()) do
 end
 call('DEL', lock, shared)
 held = false
-grant('', false, false)
+grant('', false, entry and parse(entry).kind == 'w')
 return { 'forced', now, 0, 0, 0, 0, call('ZCARD', queue), before }
