@@ -2,7 +2,6 @@ package valkeysync
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -15,11 +14,8 @@ type Lease struct {
 	token int64
 	opts  *options
 	began time.Time
-	held  int64 // weight that is not released yet; guarded by the Semaphore's mutex
-
-	shrinking sync.Mutex // one change of weight at a time
-
-	over atomic.Bool // given back or lost, for readers without the mutex
+	held  atomic.Int64 // weight that is not released yet; changed under the Semaphore's mutex
+	over  atomic.Bool  // given back or lost, for readers without the mutex
 
 	// Guarded by the gate's mutex.
 	ended   bool
@@ -108,6 +104,14 @@ func (l *Lease) lapseLocked() {
 	if !l.hold.over && !l.hold.valid() {
 		l.hold.endLocked()
 	}
+}
+
+// lostErr is lost as an error. The gate's mutex is held.
+func (l *Lease) lostErr() error {
+	if l.lost == nil {
+		return nil
+	}
+	return l.lost
 }
 
 func (l *Lease) isLost() bool {

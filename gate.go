@@ -2,7 +2,6 @@ package valkeysync
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -230,8 +229,9 @@ func (h *hold) shares(w want) bool {
 // lend gives one more acquisition out of a hold. The hold's lease is the longest of them all.
 func (g *gate) lend(h *hold, opts *options) *Lease {
 	l := &Lease{
-		hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: time.Now(), held: h.entry.Weight,
+		hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: time.Now(),
 	}
+	l.held.Store(h.entry.Weight)
 	if opts.lease > h.term {
 		h.term = opts.lease
 		h.verifyLocked()
@@ -388,54 +388,6 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 	g.settle()
 	g.unlock()
 	return r.run(ctx)
-}
-
-// shrink has the hold of an acquisition go on with the weight that weight tells.
-func (g *gate) shrink(ctx context.Context, l *Lease, weight func() int64) error {
-	l.shrinking.Lock()
-	defer l.shrinking.Unlock()
-	pause := minPause
-	for {
-		g.mu.Lock()
-		l.lapseLocked()
-		h, lost, over := l.hold, l.lost, l.ended
-		entry := h.entry
-		entry.Weight = weight()
-		g.unlock()
-		switch {
-		case lost != nil:
-			return lost
-		case over || entry.Weight == 0:
-			return nil // the rest was released meanwhile
-		}
-		limited, cancel := context.WithTimeout(g.c.ctx, requestLimit)
-		r, err := g.c.server.Release(limited, g.keys, h.value, &entry, protocol.Shrink, 0)
-		cancel()
-		g.mu.Lock()
-		if err == nil && !h.over {
-			g.c.heard(r.Now)
-			if r.Outcome == protocol.Held {
-				h.entry = entry
-				h.value = entry.Hold(h.number, h.since)
-			} else {
-				h.lose(takenOrDeleted(r.Holder))
-			}
-		}
-		lost = l.lost
-		g.unlock()
-		switch {
-		case lost != nil:
-			return lost
-		case err == nil || judge(err) != passing:
-			return err
-		case ctx.Err() != nil:
-			return contextEnd(ctx)
-		}
-		if !sleep(ctx, pause) {
-			return fmt.Errorf("%w (last: %w)", contextEnd(ctx), err)
-		}
-		pause = min(2*pause, maxPause)
-	}
 }
 
 // downgrade gives a writer's hold back and takes a reader's in the same request.

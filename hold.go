@@ -31,9 +31,10 @@ type hold struct {
 	certain   atomic.Pointer[certainty] // until, and the proof of life, for the same
 	over      bool                      // given back or lost
 	stopped   chan struct{}
-	lease     []*Lease // the acquisitions that share it
-	handed    int64    // how many acquisitions it has served: the low part of their tokens
-	contended bool     // another process waits for it
+	lease     []*Lease   // the acquisitions that share it
+	handed    int64      // how many acquisitions it has served: the low part of their tokens
+	contended bool       // another process waits for it
+	shrinking *shrinking // the release of a part, while it is under way
 
 	turnEnds    time.Time   // once contended: until when it may be handed over here
 	lingerTimer *time.Timer // set: nobody holds it, and it is kept for a while

@@ -90,7 +90,8 @@ func (s *Semaphore) TryAcquireContext(ctx context.Context, n int64) (context.Con
 
 // ReleaseContext is Release with an error; of the acquisition that ctx carries, if it carries one of s.
 // Errors: ErrNotLocked if less than n is held: then nothing is released; ErrInvalidWeight; and as of
-// [Mutex.UnlockContext].
+// [Mutex.UnlockContext]. What the server has not confirmed in time goes on in the background, of a part as
+// of the whole, and counts as released.
 func (s *Semaphore) ReleaseContext(ctx context.Context, n int64) error {
 	if s.err != nil {
 		return s.err
@@ -140,20 +141,24 @@ type part struct {
 	rest  int64 // stays acquired
 }
 
-// takeWeight chooses the acquisitions that a release of n is for: the one that ctx carries; else lost ones,
-// one of just that weight, the oldest.
+// takeWeight chooses, and takes out, the acquisitions that a release of n is for: the one that ctx carries;
+// else lost ones, one of just that weight, the oldest.
 func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sort()
 	var from []*Lease
 	if l, ok := s.carried(ctx); ok {
+		if i := slices.Index(s.pending, l); i >= 0 { // called again, to wait for it
+			s.pending = slices.Delete(s.pending, i, i+1)
+			return []part{{lease: l}}, true
+		}
 		if slices.Contains(s.lost, l) || slices.Contains(s.out, l) {
 			from = []*Lease{l}
 		}
 	} else {
 		from = slices.Concat(s.lost, s.out)
-		if i := slices.IndexFunc(s.out, func(l *Lease) bool { return l.held == n }); i >= 0 && len(s.lost) == 0 {
+		if i := slices.IndexFunc(s.out, func(l *Lease) bool { return l.held.Load() == n }); i >= 0 && len(s.lost) == 0 {
 			from = []*Lease{s.out[i]}
 		}
 	}
@@ -162,15 +167,16 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 		if n == 0 {
 			break
 		}
-		took := min(n, l.held)
+		held := l.held.Load()
+		took := min(n, held)
 		n -= took
-		parts = append(parts, part{lease: l, rest: l.held - took})
+		parts = append(parts, part{lease: l, rest: held - took})
 	}
 	if n > 0 {
 		return nil, false
 	}
 	for _, p := range parts {
-		p.lease.held = p.rest
+		p.lease.held.Store(p.rest)
 		if p.rest == 0 {
 			gone := func(l *Lease) bool { return l == p.lease }
 			s.lost, s.out = slices.DeleteFunc(s.lost, gone), slices.DeleteFunc(s.out, gone)
@@ -179,16 +185,12 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	return parts, true
 }
 
-// shrink releases a part of an acquisition.
+// shrink releases a part of an acquisition, and blocks as an unlock does.
 func (s *Semaphore) shrink(ctx context.Context, p part) error {
 	if ctx.Done() == nil || ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), requestLimit)
 		defer cancel()
 	}
-	return p.lease.gate.shrink(ctx, p.lease, func() int64 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return p.lease.held
-	})
+	return p.lease.gate.shrink(ctx, p.lease)
 }

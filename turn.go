@@ -25,9 +25,9 @@ func (h *hold) contend() {
 	}
 }
 
-// serves: the hold is what w wants.
+// serves: the hold is what w wants, and stays so.
 func (h *hold) serves(w want) bool {
-	return h.entry.Mode == w.mode && h.entry.Weight == w.weight && h.entry.Lease == w.opts.lease && h.grace == w.opts.grace && h.valid()
+	return h.entry.Mode == w.mode && h.entry.Weight == w.weight && h.entry.Lease == w.opts.lease && h.grace == w.opts.grace && h.shrinking == nil && h.valid()
 }
 
 // handOver gives a hold that was just unlocked to the next goroutine here, if the turn allows.
@@ -52,7 +52,7 @@ func (g *gate) handOver(h *hold) bool {
 
 // linger keeps a hold that nobody here wants, if it may, and reports whether it does.
 func (h *hold) linger() bool {
-	if h.opts.linger == 0 || h.contended || len(h.g.waiters) > 0 || h.handed >= maxHanded || !h.valid() {
+	if h.opts.linger == 0 || h.contended || len(h.g.waiters) > 0 || h.handed >= maxHanded || h.shrinking != nil || !h.valid() {
 		return false
 	}
 	h.lingerTimer = time.AfterFunc(h.opts.linger, func() {
