@@ -406,6 +406,8 @@ func (a *attempt) message(m protocol.Message, session int64) {
 		}
 		a.foreign = m.Foreign
 		a.stir()
+	case protocol.Dropped:
+		a.fail(mismatch(g, string(protocol.SemaphoreKind(m.Number))), fatal)
 	}
 }
 

@@ -184,9 +184,16 @@ func says(reply *valkey.ValkeyError, words []string) bool {
 	return false
 }
 
+// errOtherSize is the mismatch that may come about while a program runs.
+var errOtherSize = fmt.Errorf("%w", ErrMismatch)
+
 // mismatch is the error of a gate whose key is in use by another kind.
-func mismatch(g *gate, kind string) error {
-	return fmt.Errorf("%w: %q is in use by a %v, this is a %v", ErrMismatch, g.keys.Lock, protocol.Kind(kind), g.kind)
+func mismatch(g *gate, name string) error {
+	kind, err := protocol.Kind(name), ErrMismatch
+	if kind.Size() > 0 && g.kind.Size() > 0 {
+		err = errOtherSize
+	}
+	return fmt.Errorf("%w: %q is in use by a %v, this is a %v", err, g.keys.Lock, kind, g.kind)
 }
 
 // quoteShort quotes what may be long.

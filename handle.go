@@ -134,7 +134,7 @@ func (h *handle) tried(name string, err, no error) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, ErrLocked), errors.Is(err, no):
-	case judge(err) == fatal:
+	case judge(err) == fatal && !errors.Is(err, errOtherSize):
 		panic(err)
 	default:
 		h.c.opts.client.logger.Warn("valkeysync: "+name+" failed", "key", h.keys.Lock, "error", err)

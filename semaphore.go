@@ -18,8 +18,9 @@ import (
 // Every acquisition is a hold of its own, with its own lease and token: the permits of a process that died
 // come back when their leases end.
 //
-// All who use a key must agree on the size. While it is in use, another size is ErrMismatch; as soon as
-// nobody holds it or waits for it, the next size is the first one that is asked for.
+// All who use a key must agree on the size. While it is in use, another size is ErrMismatch, whose text has
+// both; as soon as nobody holds it or waits for it, the next size is the first one that is asked for. Resize
+// changes the size of one that is in use.
 type Semaphore struct {
 	handle
 	size int64
@@ -48,7 +49,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
 
 // TryAcquire tries to acquire the semaphore with a weight of n without waiting and reports whether it
 // succeeded. It asks the server as [Mutex.TryLock] does, and panics where that does and if n is less
-// than 1.
+// than 1. But a key in use with another size, to which a Resize may change it at any time, is only logged,
+// and reported as false.
 func (s *Semaphore) TryAcquire(n int64) bool {
 	_, err := s.lease(context.Background(), n, true)
 	return s.tried("TryAcquire", err, ErrTooLarge)
@@ -114,6 +116,43 @@ func (s *Semaphore) ReleaseContext(ctx context.Context, n int64) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// Resize puts the size of s in force while the key is in use with another. From then on permits are given
+// by this size, and never so that more are held than it allows. Who holds by another size goes on holding
+// until it releases; where that is more than the size of s, nobody gets any until enough is released. Who
+// waits by another size, and who asks for permits by it from then on, gets ErrMismatch.
+//
+// To change the size of a semaphore under a running fleet, have the processes with the new size call it
+// once, when they start: c.Semaphore("api", 20).Resize(ctx). Those with the old one finish what they do and
+// can begin nothing new. Where nobody uses the key at the time, or the size is the same, nothing is to be
+// done: the size is then that of the first who acquires. So a process of the old size may come first after
+// all, and a program that calls Resize does well to call it again after an ErrMismatch.
+//
+// It asks the server once, and blocks until it has answered or ctx ends. Errors: ErrMismatch if another kind
+// of primitive is in use on the key; ErrInvalidKey, ErrInvalidOption, ErrClosed, ctx's error, the server's
+// own. After an error of ctx or the network it may have been done; calling it twice does no harm.
+func (s *Semaphore) Resize(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	if ctx.Err() != nil {
+		return contextEnd(ctx)
+	}
+	g, err := s.c.enter(s.kind, &s.keys)
+	if err != nil {
+		return err
+	}
+	defer s.c.leave(g)
+	r, err := s.c.server.Resize(ctx, &s.keys, s.kind)
+	if err != nil {
+		return err
+	}
+	s.c.heard(r.Now)
+	if r.Outcome == protocol.Mismatch {
+		return mismatch(g, r.Holder)
+	}
+	return nil
 }
 
 // Do runs fn while holding a weight of n, as [Mutex.Do] does.

@@ -90,6 +90,9 @@ func (c *Client) Status(ctx context.Context, key string) (Status, error) {
 		s.Size = h.Kind.Size()
 		s.Holders = append(s.Holders, holderStatus(h, st, time.Duration(m.Score-st.Now)*time.Millisecond))
 	}
+	if h := protocol.ParseHolder(st.Value); h.Shared {
+		s.Size = h.Kind.Size() // who holds may do so by another
+	}
 	for _, m := range st.Queue {
 		if e, ok := protocol.ParseEntry(m.Value); ok {
 			s.Queue = append(s.Queue, WaiterStatus{Name: e.Name, Client: e.Client, Mode: modeNames[e.Mode], Weight: e.Weight})

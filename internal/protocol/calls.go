@@ -23,6 +23,7 @@ const (
 	Released Outcome = "released" // given back
 	LostIt   Outcome = "lost"     // not ours (any more)
 	Left     Outcome = "left"     // nothing of the attempt remains
+	Resized  Outcome = "resized"  // the size is in force
 	Forced   Outcome = "forced"   // taken from whoever had it: Holder says from whom
 )
 
@@ -143,6 +144,11 @@ func word(echo bool) string {
 func (s *Server) Beat(ctx context.Context, client string) (int64, error) {
 	m := "echo - beat 0 0 0 0 -"
 	return s.Client.Do(ctx, s.Client.B().Publish().Channel(ChannelFor(client)).Message(m).Build()).AsInt64()
+}
+
+// Resize puts the size of a semaphore in force for a key that may be in use with another.
+func (s *Server) Resize(ctx context.Context, k *Keys, kind Kind) (Reply, error) {
+	return s.call(ctx, resizeScript, k, string(kind))
 }
 
 // Force takes the lock from whoever has it.

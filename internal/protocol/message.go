@@ -34,6 +34,8 @@ const (
 	Waits Verb = "waits" // somebody waits for the hold of this attempt
 	Lost  Verb = "lost"  // the hold of this attempt was taken by force
 	Echo  Verb = "echo"  // an answer to a request for one
+
+	Dropped Verb = "dropped" // the attempt was taken out of the queue: the semaphore's size was changed to Number
 )
 
 var errMessage = errors.New("not a message of this protocol")
@@ -58,7 +60,7 @@ func ParseMessage(s string) (Message, error) {
 		m.Lease = time.Duration(ms) * time.Millisecond
 	case Front:
 		m.Foreign = ms == 1
-	case Waits, Lost, Echo:
+	case Waits, Lost, Dropped, Echo:
 	default:
 		return Message{}, errMessage
 	}

@@ -53,9 +53,10 @@ var (
 	checkScript   = newScript("check", granting, "entry", "echo", "heard")
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")
 	statusScript  = newScript("status", alone, "most")
+	resizeScript  = newScript("resize", granting, "kind")
 	forceScript   = newScript("force", granting)
 
-	scripts = []*script{acquireScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, forceScript}
+	scripts = []*script{acquireScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript}
 )
 
 // run sends the script and reads its reply as an array. Errors keep the server's own in their chain.

@@ -17,22 +17,17 @@ end
 lapse(e.kind)
 
 -- Nothing there: the common case pays for nothing else.
-if not held and not head() and fits(e) and (e.mode == 'x' or not find_hold(e.ref, e.mode)) then
+if not held and not head() and fits(e) and (e.mode == 'x' or call('ZCARD', shared) == 0) then
   local n = hold(e, e.lease)
   return { 'held', now, n, now, tonumber(e.lease), 0, 0 }
 end
 
-local queued = call('ZRANK', queue, e.raw)
-if queued or find_hold(e.ref, e.mode) then
+if call('ZRANK', queue, e.raw) or find_hold(e.ref, e.mode) then
   grant(e.ref, false, false)
   return state(e)
 end
 
-local kind = held and string.match(held, '^vs1 shared (%S+)$')
-local entry = entry_of(held) or head()
-if entry and not kind then
-  kind = parse(entry).kind
-end
+local kind = in_use()
 if kind and kind ~= e.kind then
   grant('', false, false)
   return { 'mismatch', now, 0, 0, 0, 0, 0, kind }
@@ -40,7 +35,8 @@ end
 
 grant('', false, false)
 if not head() and fits(e) then
-  hold(e, e.lease)
+  local n = hold(e, e.lease)
+  return { 'held', now, n, now, tonumber(e.lease), 0, 0 }
 elseif ARGV[3] == 'try' then
   local n = call('ZCARD', queue)
   return { 'busy', now, 0, 0, remaining(e.mode), n + 1, n, holder() }

@@ -75,13 +75,13 @@ local function cut(heard)
     if call('PTTL', lock) > e.grace and dead(e) then
       call('PEXPIRE', lock, e.grace)
     end
-  elseif held and string.sub(held, 1, 11) == 'vs1 shared ' then
+  elseif shared_by(held) then
     local all = call('ZRANGE', shared, 0, -1, 'WITHSCORES')
     local changed = false
     for i = 1, #all, 2 do
       local e = parse(entry_of(all[i]))
       if all[i + 1] - now > e.grace and dead(e) then
-        call('ZADD', shared, 'XX', int(now + e.grace), all[i])
+        extend(all[i], now + e.grace)
         changed = e.kind
       end
     end
@@ -107,6 +107,13 @@ end
 
 local function head()
   return call('ZRANGE', queue, 0, 0)[1]
+end
+
+-- The kind of primitive that is in use on the key, a semaphore's with the size in force; nil where there is
+-- none of ours.
+local function in_use()
+  local entry = entry_of(held) or entry_of(call('ZRANGE', shared, 0, 0)[1]) or head()
+  return shared_by(held) or entry and parse(entry).kind
 end
 
 -- Serves the queue as far as it can have the lock, and ends every script that may have freed it.
@@ -163,7 +170,7 @@ local function tell_holder(ref)
   end
   if entry_of(held) then
     tell_one(held)
-  elseif held and string.sub(held, 1, 11) == 'vs1 shared ' then
+  elseif shared_by(held) then
     for _, value in ipairs(members()) do
       tell_one(value)
     end
@@ -174,7 +181,7 @@ end
 -- the first shared hold that ends, a writer needs the last to end.
 local function remaining(mode)
   local left = call('PTTL', lock)
-  if left == -2 or mode == 'p' and held and string.sub(held, 1, 11) == 'vs1 shared ' then
+  if left == -2 or mode == 'p' and shared_by(held) then
     local i = mode == 'p' and 0 or -1
     local ends = call('ZRANGE', shared, i, i, 'WITHSCORES')[2]
     return ends and ends - now or 0

@@ -53,18 +53,26 @@ local function tell(verb, e, number, ms, waiting)
   redis.pcall(ARGV[1] == '' and 'PUBLISH' or 'SPUBLISH', channel(e.ref), text)
 end
 
--- Whether the key is free of all but shared holds of that kind.
+-- The kind whose shared holds a value marks; nil for any other value.
+local function shared_by(value)
+  return value and string.match(value, '^vs1 shared (%S+)$')
+end
+
+-- Whether the key is free of all but shared holds of that kind. A semaphore's size may have been changed
+-- since they were given.
 local function open_to(kind)
-  return not held or held == marker(kind)
+  local by = shared_by(held)
+  return not held or by == kind or by and string.sub(by, 1, 1) == 's' and string.sub(kind, 1, 1) == 's'
 end
 
 -- The marker stands as long as the longest shared lease, which every change of them sets anew: by its
--- expiry alone where it stands already, for holders watch the key, and a SET would wake them all.
+-- expiry alone where it stands already, for holders watch the key, and a SET would wake them all. It keeps
+-- the size that it names; kind is for where it is gone.
 local function mark(kind)
   local last = call('ZRANGE', shared, -1, -1, 'WITHSCORES')
   if last[2] then
     local left = int(math.max(last[2] - now, 1))
-    if held == marker(kind) then
+    if held then
       call('PEXPIRE', lock, left)
     else
       held = marker(kind)
@@ -72,10 +80,17 @@ local function mark(kind)
     end
     freed = false
     call('PEXPIRE', shared, left)
-  elseif held == marker(kind) then
+  elseif held then
     held = false
     freed = true
   end
+end
+
+-- Moves the end of a shared hold. It begins with a write that takes no memory: that lets those after it
+-- pass on a server that has none left.
+local function extend(value, ends)
+  call('PERSIST', shared)
+  call('ZADD', shared, 'XX', int(ends), value)
 end
 
 -- Shared holds whose lease has ended go first in every script. It looks before it writes: after a write
@@ -107,7 +122,7 @@ local function find_hold(ref, mode)
   end
   local all = call('ZRANGE', shared, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
-    if parse(entry_of(all[i])).ref == ref then
+    if string.find(all[i], ref, 1, true) and parse(entry_of(all[i])).ref == ref then
       return all[i], all[i + 1] - now
     end
   end

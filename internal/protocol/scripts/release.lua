@@ -8,7 +8,7 @@
 -- ARGV[5] how     'queue' the new attempt; 'downgrade' a writer: the new attempt, a reader, has it at once;
 --                 'shrink' a permit: the new entry, with less weight, goes on with the same hold
 --
--- { 'released', now }  given back; nothing queued
+-- { 'released', now }  given back; nothing queued: acquire says why
 -- { 'lost', now, 0, 0, 0, 0, 0, holder }  was not ours any more
 -- held, queued, gone: what became of the new attempt, as in grant.lua
 local mine = parse(entry_of(ARGV[2]))
@@ -34,10 +34,12 @@ if ARGV[5] == 'shrink' then
   if again.weight < parse(entry_of(value)).weight then
     call('ZREM', shared, value)
     call('ZADD', shared, int(now + left), string.match(value, '^vs1 %d+ %d+ ') .. again.raw)
-    mark(again.kind)
     grant('', false, false)
   end
   return state(again)
+end
+if again and again.mode == 'p' and again.kind ~= in_use() then
+  again = false -- another size is in force: that is for acquire to tell
 end
 
 if mine.mode == 'x' then

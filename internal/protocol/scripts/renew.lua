@@ -6,7 +6,7 @@
 -- ARGV[3] lease  ms
 -- ARGV[4] echo   a word to send to the caller's channel, or ''
 --
--- { 'held', now, 0, 0, remaining }
+-- { 'held', now, 0, 0, remaining, 0, 1 where the semaphore has another size by now, else 0 }
 -- { 'lost', now, 0, 0, 0, 0, 0, holder }
 local mine = parse(entry_of(ARGV[2]))
 lapse(mine.kind)
@@ -21,11 +21,12 @@ elseif value and not open_to(mine.kind) then
   call('ZREM', shared, value)
   value = nil
 elseif value then
-  call('PEXPIRE', shared, ARGV[3]) -- a first write that takes no memory lets the others pass without any
-  call('ZADD', shared, 'XX', int(now + ARGV[3]), value)
+  extend(value, now + ARGV[3])
   mark(mine.kind)
 end
 if value then
-  return { 'held', now, 0, 0, tonumber(ARGV[3]) }
+  -- By another size now: its permits are wanted back.
+  local wanted = mine.mode == 'p' and held ~= marker(mine.kind)
+  return { 'held', now, 0, 0, tonumber(ARGV[3]), 0, wanted and 1 or 0 }
 end
 return { 'lost', now, 0, 0, 0, 0, 0, holder() }
