@@ -276,10 +276,24 @@ func (a *attempt) fail(err error, s severity) {
 	g.settle()
 }
 
+// startOver gives the attempt up, and begins another once the server has let go of it.
+func (a *attempt) startOver() {
+	g := a.g
+	a.finish()
+	f := &farewell{g: g, entry: a.entry, attempt: a, then: func() {
+		g.mu.Lock()
+		defer g.unlock()
+		a.anew()
+	}}
+	if !g.work(f.say) {
+		a.anew()
+	}
+}
+
 // anew: nothing came of the attempt, which is over; whoever it was for gets another.
 func (a *attempt) anew() {
 	g := a.g
-	if w := a.alone; w != nil && !g.work(g.try(w).run) {
+	if w := a.alone; w != nil && !w.gone && !g.work(g.try(w).run) {
 		w.ready <- outcome{err: ErrClosed}
 	}
 	g.settle()
@@ -311,8 +325,7 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		}
 		if !a.certain(until, sent.at) {
 			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent.at))
-			a.abandon()
-			a.anew()
+			a.startOver()
 			return false
 		}
 		g.granted(a, grant{number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})

@@ -16,6 +16,7 @@ type farewell struct {
 	latest int64 // server ms; 0: no request is unanswered
 
 	attempt *attempt // set: its requests may still be answered, and latest is not known yet
+	then    func()   // what to do once the first leave was answered, or cannot be
 }
 
 // say returns when it is certain, when it cannot be done (which is logged), or when the Client is closed.
@@ -35,6 +36,10 @@ func (f *farewell) say() {
 			}
 			return err
 		})
+		if f.then != nil {
+			f.then()
+			f.then = nil
+		}
 		if now == 0 {
 			return
 		}

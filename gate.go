@@ -51,6 +51,7 @@ type waiter struct {
 	want
 	ready chan outcome // capacity 1
 	since time.Time
+	gone  bool // gave up
 }
 
 type outcome struct {
@@ -138,6 +139,7 @@ func (g *gate) giveUp(ctx context.Context, w *waiter) error {
 			g.work(func() { _, _ = g.end(g.c.ctx, l) })
 		}
 	default:
+		w.gone = true
 		if a := g.tries[w]; a != nil {
 			a.abandon()
 		}

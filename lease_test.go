@@ -162,7 +162,7 @@ func TestAHoldWhoseExpiryWasTakenAwayIsRenewed(t *testing.T) {
 		wire.on("acquire", func(_ context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult {
 			run()
 			require.NoError(t, wire.Client.Do(t.Context(), wire.B().Persist().Key("orders").Build()).Error())
-			return valkey.NewErrorResult(errCut) // the repeated request hears of it
+			return valkey.NewErrorResult(errWire) // the repeated request hears of it
 		})
 		ctx, err := m.LockContext(t.Context())
 		require.NoError(t, err)
@@ -230,11 +230,11 @@ func TestAFirstLeaseIsShortAndRenewedSoon(t *testing.T) {
 		p.release(e, held)
 		granted := time.Now()
 		lease := leaseOf(t, now(t, got))
-		require.Equal(t, handedLease, b.TTL("orders"))
-		require.Equal(t, granted.Add(handedLease-drift(handedLease)), lease.Until())
-		time.Sleep(handedLease/3 + time.Millisecond)
+		require.Equal(t, shortLease, b.TTL("orders"))
+		require.Equal(t, granted.Add(shortLease-drift(shortLease)), lease.Until())
+		time.Sleep(shortLease/3 + time.Millisecond)
 		require.Equal(t, 1, wire.count("renew"))
-		require.WithinDuration(t, granted.Add(handedLease/3+defaultLease-drift(defaultLease)), lease.Until(), time.Millisecond)
+		require.WithinDuration(t, granted.Add(shortLease/3+defaultLease-drift(defaultLease)), lease.Until(), time.Millisecond)
 		m.Unlock()
 	})
 	inBubble(t, func(t *testing.T, b *bubble) {
@@ -305,7 +305,7 @@ func TestAMessageWithoutARequestsReplyCountsFromItsSending(t *testing.T) {
 		time.Sleep(time.Second)
 		p.release(e, held)
 		ctx := now(t, got)
-		require.Equal(t, start.Add(handedLease-drift(handedLease)), leaseOf(t, ctx).Until())
+		require.Equal(t, start.Add(shortLease-drift(shortLease)), leaseOf(t, ctx).Until())
 		wire.always("renew", nil)
 		m.Unlock()
 	})
@@ -320,13 +320,13 @@ func TestAMessageNeverCountsLongerThanFromNow(t *testing.T) {
 		m := newClient(t, wire).Mutex("orders")
 		got := lockAsync(t.Context(), m)
 		wire.always("renew", swallow)
-		grantTo(t, b, p, time.Now().Add(time.Hour), handedLease)
-		require.Equal(t, time.Now().Add(handedLease-drift(handedLease)), leaseOf(t, now(t, got)).Until())
+		grantTo(t, b, p, time.Now().Add(time.Hour), shortLease)
+		require.Equal(t, time.Now().Add(shortLease-drift(shortLease)), leaseOf(t, now(t, got)).Until())
 	})
 }
 
 func TestAMessageThatComesAfterTheLeaseIsNoHold(t *testing.T) {
-	for name, late := range map[string]time.Duration{"just": handedLease - drift(handedLease), "long": handedLease + time.Millisecond} {
+	for name, late := range map[string]time.Duration{"just": shortLease - drift(shortLease), "long": shortLease + time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				p := b.peer("p", "orders")
@@ -339,7 +339,7 @@ func TestAMessageThatComesAfterTheLeaseIsNoHold(t *testing.T) {
 				p.release(e, held)
 				time.Sleep(late)
 				checks := wire.count("check")
-				if late < handedLease {
+				if late < shortLease {
 					// The server still has it for a moment, which is too little: it is given up and taken anew.
 					require.Equal(t, 1, wire.deliver())
 					require.Equal(t, time.Now().Add(defaultLease-drift(defaultLease)), leaseOf(t, now(t, got)).Until())

@@ -16,7 +16,7 @@ func unsteady() relay {
 	start := time.Now()
 	return func(ctx context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult {
 		if time.Since(start) < requestLimit/2 {
-			return valkey.NewErrorResult(errCut)
+			return valkey.NewErrorResult(errWire)
 		}
 		return swallow(ctx, run)
 	}
