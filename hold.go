@@ -268,7 +268,7 @@ func (h *hold) renew() {
 			}
 			c.stats.renewals.Add(1)
 			h.confirm(sent, r.Remaining)
-			if r.Waiting > len(g.attempts) { // not ourselves
+			if r.Waiting > 0 {
 				h.contend()
 			}
 			g.unlock()

@@ -5,7 +5,7 @@
 -- ARGV[3] lease  ms
 -- ARGV[4] echo   a word to send to the caller's channel, or ''
 --
--- { 'held', now, 0, 0, remaining, 0, waiting }
+-- { 'held', now, 0, 0, remaining, 0, 1 where the semaphore has another size by now, else 0 }
 -- { 'lost', now, 0, 0, 0, 0, 0, holder }
 local mine = parse(entry_of(ARGV[2]))
 lapse(mine.kind)
@@ -24,11 +24,8 @@ elseif value then
   mark(mine.kind)
 end
 if value then
-  local waiting = redis.pcall('ZCARD', queue) -- a queue of another type costs no holder its lease
-  waiting = type(waiting) == 'number' and waiting or 0
-  if mine.mode == 'p' and held ~= marker(mine.kind) then
-    waiting = waiting + 1 -- by another size now: its permits are wanted back
-  end
-  return { 'held', now, 0, 0, tonumber(ARGV[3]), 0, waiting }
+  -- By another size now: its permits are wanted back.
+  local wanted = mine.mode == 'p' and held ~= marker(mine.kind)
+  return { 'held', now, 0, 0, tonumber(ARGV[3]), 0, wanted and 1 or 0 }
 end
 return { 'lost', now, 0, 0, 0, 0, 0, holder() }
