@@ -57,7 +57,7 @@ func TestAGrantThatIsLostInAGapIsFoundBehindIt(t *testing.T) {
 	t.Parallel()
 	onBoth(t, nil, func(t *testing.T, s *testserver.Server) {
 		p := proxy.Start(t, s.Addr())
-		a := on(t, s).Mutex("orders")
+		a := on(t, s, WithLease(time.Minute)).Mutex("orders") // no timer is due
 		far := through(t, s, p, WithLease(time.Minute))
 		b := far.Mutex("orders")
 		held := lock(t, a)
