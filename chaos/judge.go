@@ -268,6 +268,7 @@ func (c *case_) exclusion(ops []*op) {
 	}
 	slices.SortFunc(holds, func(a, b *op) int { return cmp.Compare(a.token, b.token) })
 	var last, writer *op // of those so far, the one that ends last; and the writer that does
+	var newest *op       // the last writer
 	longer := func(a, b *op) *op {
 		if a == nil || c.until(b) > c.until(a) {
 			return b
@@ -290,9 +291,12 @@ func (c *case_) exclusion(ops []*op) {
 		if excused && o.sure > from {
 			c.res.Excused++
 		}
+		if _, excused := c.excuse(o); o.after != 0 && newest != nil && newest.token > o.after && !excused {
+			c.res.violate("a writer between the two sides of a downgrade of %d:\n\t%v\n\t%v", o.after, newest, o)
+		}
 		last = longer(last, o)
 		if o.mode == Exclusive {
-			writer = longer(writer, o)
+			writer, newest = longer(writer, o), o
 		}
 	}
 }

@@ -51,6 +51,7 @@ type Kind string
 const (
 	WorkerKill    Kind = "worker-kill"   // SIGKILL; another takes its place
 	WorkerStop    Kind = "worker-stop"   // SIGSTOP, SIGCONT
+	WorkerClose   Kind = "worker-close"  // its Client is closed at work, and another made
 	ServerKill    Kind = "server-kill"   // SIGKILL, and a start with the data or without
 	ServerStop    Kind = "server-stop"   // SIGSTOP, SIGCONT
 	NetCut        Kind = "net-cut"       // connections end; Arg: all, of commands, of messages
@@ -75,8 +76,8 @@ var kinds = []struct {
 	kind  Kind
 	often int
 }{
-	{WorkerKill, 5}, {WorkerStop, 8}, {ServerKill, 2}, {ServerStop, 4},
-	{NetCut, 6}, {NetReset, 3}, {NetHole, 8}, {NetDelay, 6}, {NetFade, 4}, {NetRefuse, 4}, {LoseOne, 12},
+	{WorkerKill, 5}, {WorkerStop, 8}, {WorkerClose, 3}, {ServerKill, 2}, {ServerStop, 4},
+	{NetCut, 6}, {NetReset, 3}, {NetHole, 8}, {NetDelay, 6}, {NetFade, 8}, {NetRefuse, 4}, {LoseOne, 12},
 	{ClientKill, 4}, {ScriptFlush, 3}, {FlushAll, 2}, {DeleteKey, 2}, {ForceUnlock, 2},
 	{Notifications, 2}, {OutOfMemory, 2}, {Rights, 3},
 }
@@ -94,7 +95,7 @@ func PlanFor(seed uint64, length time.Duration) Plan {
 		Seed: seed, Flavor: testserver.Flavors()[seed%2], Length: length,
 		Persist: r.IntN(2) == 0, Notify: r.IntN(4) > 0,
 		Workers: 2 + r.IntN(4), Busy: 1 + r.IntN(6),
-		Holds: []string{"short", "short", "mixed", "mixed", "long"}[r.IntN(5)],
+		Holds: []string{"short", "short", "mixed", "long"}[r.IntN(4)],
 	}
 	if r.IntN(12) == 0 {
 		return p.queue()
@@ -117,7 +118,7 @@ func PlanFor(seed uint64, length time.Duration) Plan {
 	if r.IntN(6) == 0 {
 		p.Leases = []time.Duration{10 * time.Second}
 	}
-	p.Graces = [][]time.Duration{{0}, {500 * time.Millisecond}, {2 * time.Second}, {0, 500 * time.Millisecond, 2 * time.Second}}[r.IntN(4)]
+	p.Graces = [][]time.Duration{{0}, {0}, {500 * time.Millisecond}, {2 * time.Second}, {0, 500 * time.Millisecond, 2 * time.Second}}[r.IntN(5)]
 	p.Schedule = p.schedule(r)
 	return p
 }
@@ -150,7 +151,7 @@ func (p Plan) schedule(r *rand.Rand) []Fault {
 		f := Fault{At: at, Kind: deck[r.IntN(len(deck))], Slot: -1, Arg: r.IntN(1 << 16)}
 		f.For = p.lasts(f.Kind, r)
 		switch f.Kind {
-		case WorkerKill, WorkerStop:
+		case WorkerKill, WorkerStop, WorkerClose:
 			f.Slot = r.IntN(p.Workers)
 		case NetCut, NetReset, NetHole, NetDelay, NetFade, NetRefuse, LoseOne, Rights:
 			if r.IntN(4) > 0 {

@@ -22,7 +22,7 @@ var mutants = []mutant{
 		{"attempt.go", "until := sent.at.Add(r.Remaining - drift(lease))", "until := time.Now().Add(r.Remaining - drift(lease))"},
 		{"hold.go", "until := sent.at.Add(remaining - drift(h.term))", "until := time.Now().Add(remaining - drift(h.term))"}}},
 	{"no-look-after-gap", "waiters do not look again once the subscription was rebuilt", []edit{
-		{"gate.go", "\t\ta.look()\n\t}\n\tg.verifyLocked()", "\t}\n\tg.verifyLocked()"}}},
+		{"gate.go", "\t\ta.look()\n\t}\n\tg.verifyLocked()", "\t\t_ = a\n\t}\n\tg.verifyLocked()"}}},
 	{"grant-the-dead", "the lock is given to the next in the queue, alive or not", []edit{
 		{scripts + "grant.lua", "elseif alive(e) then\n    e.number", "else\n    e.number"}}},
 	{"message-before-write", "the grant is told before it is written, by a message of its own each", []edit{
