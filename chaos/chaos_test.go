@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 const shortLength = 3 * time.Second
 
 // rows are the seeds of the short form: two rows of worlds beside each other.
-var rows = [][]uint64{{664, 31, 4, 11}, {259, 7, 41, 45}}
+var rows = [][]uint64{{730, 19, 4, 45}, {1225, 26, 2, 41}}
 
 func TestShortFormHasSomeOfEverything(t *testing.T) {
 	have := map[string]bool{}
@@ -40,9 +40,10 @@ func TestShortFormHasSomeOfEverything(t *testing.T) {
 			have[k.Kind] = true
 		}
 		have[string(p.Flavor)], have[p.Holds] = true, true
+		have[fmt.Sprint("gentle ", p.Gentle)] = true
 		have[fmt.Sprint("queue ", p.Queue)], have[fmt.Sprint("persist ", p.Persist)], have[fmt.Sprint("notify ", p.Notify)] = true, true, true
 	}
-	want := []string{"mutex", "rwmutex", "semaphore", "valkey", "redis", "short", "mixed", "long", "queue true", "persist true", "persist false", "notify true", "notify false"}
+	want := []string{"mutex", "rwmutex", "semaphore", "valkey", "redis", "short", "mixed", "long", "queue true", "gentle true", "persist true", "persist false", "notify true", "notify false"}
 	for _, k := range kinds {
 		want = append(want, string(k.kind))
 	}

@@ -121,8 +121,8 @@ func (c *case_) count() {
 		}
 		if o.out == outLost {
 			c.res.Lost[o.lost]++
-			if len(c.plan.Schedule) == 0 {
-				c.res.violate("nothing failed, and yet a lease was lost: %v", o)
+			if len(c.plan.Schedule) == 0 || c.plan.Gentle {
+				c.res.violate("nothing failed that a Client could not repair, and yet a lease was lost: %v", o)
 			}
 		}
 	}
@@ -151,10 +151,14 @@ func (c *case_) waits(ops []*op) {
 	}
 	held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.held() })
 	slices.SortFunc(held, func(a, b *op) int { return cmp.Compare(a.from, b.from) })
-	waits := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.ret <= c.lastFault })
+	begin := c.lastFault
+	if c.plan.Gentle {
+		begin = 0
+	}
+	waits := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.ret <= begin })
 	slices.SortFunc(waits, func(a, b *op) int { return cmp.Compare(a.call, b.call) })
 	for _, o := range waits {
-		covered := max(o.call, c.lastFault)
+		covered := max(o.call, begin)
 		i, _ := slices.BinarySearchFunc(held, covered-int64(time.Minute), func(h *op, t int64) int { return cmp.Compare(h.from, t) })
 		longest := int64(0)
 		for _, h := range held[i:] {

@@ -78,7 +78,7 @@ func (o *operation) take(held context.Context, err error) bool {
 	if err != nil {
 		w.tell(event{What: evFail, ID: o.id, T: t, Err: classify(err)})
 		if fatal(err) {
-			time.Sleep(5 * time.Millisecond) // refused at once: do not spin
+			time.Sleep(20 * time.Millisecond) // refused at once: do not spin
 		}
 		return false
 	}

@@ -76,7 +76,7 @@ func try(root string, m mutant, seed uint64, limit time.Duration, lanes int, own
 	}
 	began := time.Now()
 	out, _ := run(dir, limit+time.Minute, suite, "-quiet", "-stop", "-length", "4s", "-for", limit.String(), // its status is in its words
-		"-lanes", fmt.Sprint(lanes), "-seed", fmt.Sprint(seed), "-acquisitions", "100000000")
+		"-lanes", fmt.Sprint(lanes), "-with", m.with, "-seed", fmt.Sprint(seed), "-acquisitions", "100000000")
 	after = time.Since(began)
 	found = firstViolation(out)
 	if err := keep(logs, m.name+".suite", out); err != nil {
