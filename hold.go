@@ -73,6 +73,9 @@ func newHold(a *attempt, got grant) *hold {
 		c.beat.join(h.grace)
 	}
 	h.renewAt = h.until.Add(drift(got.lease) - got.lease).Add(got.lease / 3)
+	if h.grace > 0 && time.Since(got.proof.at) > h.grace/3 {
+		h.renewAt = time.Now() // so much of the grace has passed that the next beat may come too late
+	}
 	if c.stats.notifications.Load() {
 		h.watchAt = time.Now().Add(watchAfter)
 	}

@@ -25,6 +25,10 @@ func (w *World) do(f Fault) {
 			h.pause(true)
 			undo = func() { h.pause(false) }
 		}
+	case WorkerClose:
+		if h := w.hand(f.Slot); h != nil {
+			h.tell(order{Do: "swap"})
+		}
 	case ServerKill:
 		w.restart(f)
 	case ServerStop:

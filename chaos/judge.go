@@ -121,8 +121,8 @@ func (c *case_) count() {
 		}
 		if o.out == outLost {
 			c.res.Lost[o.lost]++
-			if len(c.plan.Schedule) == 0 {
-				c.res.violate("nothing failed, and yet a lease was lost: %v", o)
+			if len(c.plan.Schedule) == 0 || c.plan.Gentle {
+				c.res.violate("nothing failed that a Client could not repair, and yet a lease was lost: %v", o)
 			}
 		}
 	}
@@ -151,10 +151,14 @@ func (c *case_) waits(ops []*op) {
 	}
 	held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.held() })
 	slices.SortFunc(held, func(a, b *op) int { return cmp.Compare(a.from, b.from) })
-	waits := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.ret <= c.lastFault })
+	begin := c.lastFault
+	if c.plan.Gentle {
+		begin = 0
+	}
+	waits := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.ret <= begin })
 	slices.SortFunc(waits, func(a, b *op) int { return cmp.Compare(a.call, b.call) })
 	for _, o := range waits {
-		covered := max(o.call, c.lastFault)
+		covered := max(o.call, begin)
 		i, _ := slices.BinarySearchFunc(held, covered-int64(time.Minute), func(h *op, t int64) int { return cmp.Compare(h.from, t) })
 		longest := int64(0)
 		for _, h := range held[i:] {
@@ -268,6 +272,7 @@ func (c *case_) exclusion(ops []*op) {
 	}
 	slices.SortFunc(holds, func(a, b *op) int { return cmp.Compare(a.token, b.token) })
 	var last, writer *op // of those so far, the one that ends last; and the writer that does
+	var newest *op       // the last writer
 	longer := func(a, b *op) *op {
 		if a == nil || c.until(b) > c.until(a) {
 			return b
@@ -290,9 +295,12 @@ func (c *case_) exclusion(ops []*op) {
 		if excused && o.sure > from {
 			c.res.Excused++
 		}
+		if _, excused := c.excuse(o); o.after != 0 && newest != nil && newest.token > o.after && !excused {
+			c.res.violate("a writer between the two sides of a downgrade of %d:\n\t%v\n\t%v", o.after, newest, o)
+		}
 		last = longer(last, o)
 		if o.mode == Exclusive {
-			writer = longer(writer, o)
+			writer, newest = longer(writer, o), o
 		}
 	}
 }

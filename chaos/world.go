@@ -21,6 +21,7 @@ type World struct {
 	proxies []*proxy.Proxy
 	record  *record
 	over    chan struct{} // no more faults
+	resting sync.Once
 	faults  sync.WaitGroup
 	serving sync.Mutex // the server is being ended or started
 
@@ -82,6 +83,7 @@ func Run(plan Plan, dir string) (res *Result, err error) {
 	time.Sleep(calm)
 	res = &Result{Plan: plan}
 	w.windDown(res)
+	w.rest()
 	w.judge(res)
 	res.Took = time.Since(began)
 	if len(res.Violations) == 0 {
@@ -290,10 +292,15 @@ func (w *World) waiting() []string {
 	return list
 }
 
+// rest gives up faults that still wait for their chance.
+func (w *World) rest() {
+	w.resting.Do(func() { close(w.over) })
+	w.faults.Wait()
+}
+
 // end leaves nothing of the world.
 func (w *World) end() {
-	close(w.over)
-	w.faults.Wait()
+	w.rest()
 	for _, h := range w.hands {
 		if h != nil {
 			h.kill()

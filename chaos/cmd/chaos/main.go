@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,6 +27,7 @@ func main() {
 		acquired = flag.Int("acquisitions", 1_000_000, "be done after so many")
 		worlds   = flag.Uint64("worlds", 0, "be done after so many worlds; 0: no limit")
 		stop     = flag.Bool("stop", false, "be done at the first violation")
+		with     = flag.String("with", "", "only worlds of which all these words are true, separated by commas: long,net-fade,grace-off (see Plan.Has)")
 		quiet    = flag.Bool("quiet", false, "no line for a world where nothing went wrong")
 	)
 	flag.Parse()
@@ -52,7 +54,11 @@ func main() {
 				if *worlds > 0 && s >= *seed+*worlds {
 					return
 				}
-				bad := r.world(chaos.PlanFor(s, *length), dir, *quiet)
+				plan := chaos.PlanFor(s, *length)
+				if *with != "" && !plan.Has(strings.Split(*with, ",")...) {
+					continue
+				}
+				bad := r.world(plan, dir, *quiet)
 				if bad && *stop || r.acquired() >= *acquired {
 					r.over.Store(true)
 				}
