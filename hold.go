@@ -311,7 +311,7 @@ func (h *hold) confirm(sent moment, remaining time.Duration) {
 	}
 	h.certain.Store(&certainty{h.until, sent})
 	h.endTimer.Reset(time.Until(h.deadline()))
-	h.renewAt = sent.at.Add(h.term / 3)
+	h.renewAt = sent.at.Add(remaining / 3)
 	if h.renewMore {
 		h.renewMore = false
 		h.renewLocked()

@@ -66,14 +66,14 @@ func (r *release) goOnBehind() {
 	}
 }
 
-// begin has the release done in the background, and reports false where the Client is closed. The gate's
-// mutex is held.
+// begin is goOnBehind for who holds the gate's mutex. It reports false when the Client is closed.
 func (r *release) begin() bool {
-	if !r.h.g.work(func() { r.repeat(time.Time{}) }) {
-		r.h.g.later(func() { r.end(ErrClosed) })
-		return false
+	g := r.h.g
+	if g.work(func() { _ = r.repeat(time.Time{}) }) {
+		return true
 	}
-	return true
+	g.later(func() { r.end(ErrClosed) })
+	return false
 }
 
 // wait waits for what goes on in the background.

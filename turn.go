@@ -80,8 +80,8 @@ func (g *gate) endLinger() (under []*release) {
 		if h.lingering() {
 			h.stop()
 			r := newRelease(h, nil, protocol.Queue)
-			r.begin()
 			under = append(under, r)
+			r.begin()
 		}
 	}
 	return under

@@ -1,5 +1,6 @@
 -- renew: sets the full lease anew, for the owner only; never creates. Repeatable.
--- Stands behind the prelude alone.
+-- Stands behind the prelude alone, and does not look at the queue: whatever lies there must not cost a
+-- holder its lease.
 --
 -- ARGV[2] hold   the hold as it was granted
 -- ARGV[3] lease  ms
