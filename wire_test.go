@@ -241,7 +241,7 @@ func isVerb(verb protocol.Verb) func(protocol.Message) bool {
 
 func anyMessage(protocol.Message) bool { return true }
 
-// cut ends every connection, and goAway keeps new ones from being made.
+// cut ends every connection.
 func (c *tap) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,10 +258,16 @@ func (c *tap) cutEar() {
 	c.ear.Close()
 }
 
-func (c *tap) goAway(away bool) {
+// refuse keeps new connections from being made.
+func (c *tap) refuse(on bool) {
 	c.mu.Lock()
-	c.away = away
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	c.away = on
+}
+
+// goAway is a server that cannot be reached any more.
+func (c *tap) goAway(away bool) {
+	c.refuse(away)
 	if away {
 		c.cut()
 	}
