@@ -563,6 +563,7 @@ func TestCloseEndsWaitsAtOnceAndLeavesNothing(t *testing.T) {
 		require.Zero(t, time.Since(start))
 		require.Zero(t, p.standing().Waiting)
 		require.Empty(t, c.gates)
+		synctest.Wait()
 		require.Zero(t, b.PubSubNumSub(protocol.ChannelFor(c.id))[protocol.ChannelFor(c.id)])
 
 		asked := wire.total()

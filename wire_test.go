@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -232,6 +233,16 @@ func (c *tap) deliver() int {
 	}
 	return len(kept)
 }
+
+// drop loses what was kept back.
+func (c *tap) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = nil
+}
+
+// quiet is a logger for tests that cause more than anybody would read.
+var quiet = slog.New(slog.DiscardHandler)
 
 func isGrant(m protocol.Message) bool { return m.Verb == protocol.Grant }
 
