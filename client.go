@@ -285,8 +285,18 @@ func (c *Client) probe(ctx context.Context) error {
 	if !c.server.Cluster {
 		c.db = c.database(ctx)
 	}
-	if err := c.listen(ctx); err != nil {
-		return c.explain(err)
+	for {
+		limited, cancel := context.WithTimeout(ctx, requestLimit)
+		err := c.listen(limited)
+		over := limited.Err() != nil
+		cancel()
+		if err == nil {
+			break
+		}
+		// A request or a message may have been lost with its connection. What the server refuses it has heard.
+		if isReply(err) || judge(err) == fatal || ctx.Err() != nil || !over && !sleep(ctx, minPause) {
+			return c.explain(err)
+		}
 	}
 	c.warn(ctx)
 	return nil

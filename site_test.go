@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/proxy"
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
@@ -216,6 +217,21 @@ func subscribers(t testing.TB, s *testserver.Server, channel string) int64 {
 	n, err := reply[1].AsInt64()
 	require.NoError(t, err)
 	return n
+}
+
+// watches waits until m's Client watches the key, at the front of the queue, and has looked once more: what
+// happens from now on reaches it by an event.
+func watches(t testing.TB, m *Mutex) {
+	t.Helper()
+	eventually(t, soon, "watches the key", func() bool {
+		g, err := m.c.enter(m.kind, &m.keys)
+		require.NoError(t, err)
+		defer m.c.leave(g)
+		g.mu.Lock()
+		defer g.unlock()
+		a := g.attempts[protocol.Exclusive]
+		return a != nil && !a.front.IsZero() && a.sent.at.After(a.front)
+	})
 }
 
 // watched waits until n connections watch the key.

@@ -348,7 +348,7 @@ func TestAWaiterThatNeverAnswersCostsItsFirstLease(t *testing.T) {
 		start := time.Now()
 		l := <-got
 		require.NoError(t, l.err)
-		require.LessOrEqual(t, l.at.Sub(start), handedLease+settleTime)
+		require.LessOrEqual(t, l.at.Sub(start), shortLease+settleTime)
 	})
 	inBubble(t, func(t *testing.T, b *bubble) {
 		// One that has no connection any more is passed over.
