@@ -135,7 +135,7 @@ func firstWords(err string) string {
 			return word
 		}
 	}
-	return err[:min(len(err), 80)]
+	return "other"
 }
 
 // waits: once nothing fails any more, no lock stays unheld for long while somebody waits for it, and once
