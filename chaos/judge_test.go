@@ -50,7 +50,7 @@ func verdict(freed []freed, queue bool, ops ...*op) *Result {
 		Leases: []time.Duration{time.Second}, Graces: []time.Duration{0},
 	}
 	res := &Result{Plan: p}
-	(&case_{plan: p, ops: ops, freed: freed, res: res}).judge()
+	(&trial{plan: p, ops: ops, freed: freed, res: res}).judge()
 	return res
 }
 
@@ -127,7 +127,7 @@ func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
 // The checker of histories finds by itself what the judge finds directly.
 func TestHistoriesOfTheModels(t *testing.T) {
 	check := func(k Key, ops ...*op) porcupine.CheckResult {
-		c := &case_{plan: Plan{Keys: testKeys, Leases: []time.Duration{time.Second}, Graces: []time.Duration{0}, Workers: 1}, ops: ops, res: &Result{}}
+		c := &trial{plan: Plan{Keys: testKeys, Leases: []time.Duration{time.Second}, Graces: []time.Duration{0}, Workers: 1}, ops: ops, res: &Result{}}
 		return porcupine.CheckOperationsTimeout(model(k), c.steps(ops), time.Minute)
 	}
 	m, rw, sem := testKeys[0], testKeys[1], testKeys[2]

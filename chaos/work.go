@@ -77,8 +77,11 @@ func (o *operation) take(held context.Context, err error) bool {
 	w, t := o.w, now()
 	if err != nil {
 		w.tell(event{What: evFail, ID: o.id, T: t, Err: classify(err)})
-		if fatal(err) {
-			time.Sleep(20 * time.Millisecond) // refused at once: do not spin
+		switch { // what is refused at once would make a goroutine spin
+		case errors.Is(err, valkeysync.ErrClosed):
+			time.Sleep(100 * time.Millisecond)
+		case fatal(err):
+			time.Sleep(20 * time.Millisecond)
 		}
 		return false
 	}

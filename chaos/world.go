@@ -243,6 +243,9 @@ func (w *World) leftChannels(res *Result, clients int, when string) {
 	}
 	for {
 		channels, err := w.strings("PUBSUB", "CHANNELS")
+		channels = slices.DeleteFunc(channels, func(c string) bool {
+			return clients > 0 && strings.HasPrefix(c, "__keyspace@0__:valkeysync:probe:") // stays as long as the Client
+		})
 		if !all {
 			channels = slices.DeleteFunc(channels, func(c string) bool { return strings.HasPrefix(c, "__keyspace@") })
 		}

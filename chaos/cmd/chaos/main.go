@@ -21,7 +21,7 @@ func main() {
 	chaos.Main()
 	var (
 		seed     = flag.Uint64("seed", 1, "the first seed")
-		lanes    = flag.Int("lanes", 3, "worlds beside each other")
+		lanes    = flag.Int("lanes", 4, "worlds beside each other")
 		length   = flag.Duration("length", 10*time.Second, "how long things fail in one world")
 		limit    = flag.Duration("for", 30*time.Minute, "begin no world later than that")
 		acquired = flag.Int("acquisitions", 1_000_000, "be done after so many")

@@ -41,9 +41,12 @@ func main() {
 			broken = true
 			continue
 		}
-		if found == "" {
+		if found == "" && m.edits != nil {
 			survived++
 			found = "**not found**"
+		}
+		if found == "" {
+			found = "nothing"
 		}
 		fmt.Printf("| `%s` | %s | %s | %v | %s |\n", m.name, m.why, found, after.Round(time.Second), tests)
 	}
@@ -82,7 +85,7 @@ func try(root string, m mutant, seed uint64, limit time.Duration, lanes int, own
 	if err := keep(logs, m.name+".suite", out); err != nil {
 		return "", 0, "", err
 	}
-	if !own || found != "" {
+	if !own || found != "" || m.edits == nil {
 		return found, after, "", nil
 	}
 	out, err = run(dir, 10*time.Minute, "go", "test", "-count=1", "-failfast", ".", "./internal/...")

@@ -17,6 +17,7 @@ const scripts = "internal/protocol/scripts/"
 // mutants each leave out one rule of the protocol or of the clients. Where the code has changed, the test
 // beside this file says which no longer fits.
 var mutants = []mutant{
+	{"as-it-is", "nothing is broken: what is found here is found without cause", "", nil},
 	{"attempt-check", "a grant for an earlier attempt is taken for one of this", "", []edit{
 		{"gate.go", "if a.entry.Attempt == m.Attempt {\n\t\t\ta.message", "if true {\n\t\t\ta.message"}}},
 	{"deadline-from-reply", "the lease is counted from the reply, not from the sending", "long,net-fade,grace-off", []edit{
