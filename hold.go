@@ -70,7 +70,7 @@ func newHold(a *attempt, got grant) *hold {
 	}
 	h.certain.Store(&certainty{h.until, got.proof})
 	if h.grace > 0 {
-		c.beat.join(h.grace)
+		a.g.ear.beat.join(h.grace)
 	}
 	h.renewAt = h.until.Add(drift(got.lease) - got.lease).Add(got.lease / 3)
 	if h.grace > 0 && time.Since(got.proof.at) > h.grace/3 {
@@ -83,6 +83,9 @@ func newHold(a *attempt, got grant) *hold {
 	h.tickTimer = time.AfterFunc(time.Until(h.nextTick()), h.tick)
 	a.g.holds[a.entry.Attempt] = h
 	c.use(a.g)
+	if h.unheard() {
+		h.verifyLocked()
+	}
 	return h
 }
 
@@ -93,6 +96,12 @@ func (h *hold) begin(o *options) {
 	if !h.renewing && !time.Now().Before(h.renewAt) {
 		h.tickTimer.Reset(0)
 	}
+}
+
+// unheard: beats do not count for the hold, for it was confirmed over no subscription or an older one.
+func (h *hold) unheard() bool {
+	session := h.g.ear.watch.session()
+	return h.grace > 0 && session != 0 && session != h.certain.Load().proof.session
 }
 
 func (h *hold) nextTick() time.Time {
@@ -118,7 +127,7 @@ func (h *hold) deadline() time.Time {
 		return c.until
 	}
 	alive := c.proof.at
-	if beat := h.g.c.beat.last.Load(); beat != nil && beat.session == c.proof.session && beat.at.After(alive) {
+	if beat := h.g.ear.beat.last.Load(); beat != nil && beat.session == c.proof.session && beat.at.After(alive) {
 		alive = beat.at
 	}
 	return earlier(c.until, alive.Add(h.grace-drift(h.grace)))
@@ -251,13 +260,13 @@ func (h *hold) renew() {
 			lease = max(time.Until(h.until)+drift(lease), time.Millisecond)
 		}
 		g.unlock()
-		echo := c.hub.wantsEcho()
-		sent := c.now()
+		echo := g.ear.watch.wantsEcho()
+		sent := g.ear.now()
 		ctx, cancel := context.WithTimeout(c.ctx, limit)
 		r, err := c.server.Renew(ctx, g.keys, value, lease, echo)
 		cancel()
 		if err == nil {
-			c.heard(r.Now)
+			g.ear.heard(r.Now)
 		}
 		g.mu.Lock()
 		if h.over {
@@ -267,7 +276,7 @@ func (h *hold) renew() {
 		switch {
 		case err == nil && r.Outcome == protocol.Held:
 			if echo {
-				c.hub.expectEcho(sent.at)
+				g.ear.watch.expectEcho(sent.at)
 			}
 			c.stats.renewals.Add(1)
 			h.confirm(sent, r.Remaining)
@@ -312,7 +321,7 @@ func (h *hold) confirm(sent moment, remaining time.Duration) {
 	h.certain.Store(&certainty{h.until, sent})
 	h.endTimer.Reset(time.Until(h.deadline()))
 	h.renewAt = sent.at.Add(remaining / 3)
-	if h.renewMore {
+	if h.renewMore || h.unheard() {
 		h.renewMore = false
 		h.renewLocked()
 		return
@@ -337,7 +346,7 @@ func (h *hold) stop() {
 	h.over = true
 	h.gone.Store(true)
 	if h.grace > 0 {
-		h.g.c.beat.part()
+		h.g.ear.beat.part()
 	}
 	close(h.stopped)
 	h.endTimer.Stop()

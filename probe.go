@@ -15,14 +15,38 @@ import (
 
 const probeAttempt = "probe"
 
+// probeGate enters the gate of a key that is this Client's alone.
+func (c *Client) probeGate() (*gate, error) {
+	keys, err := protocol.KeysFor(c.opts.client.prefix, "valkeysync:probe:"+c.id)
+	if err != nil {
+		return nil, err
+	}
+	return c.enter(protocol.MutexKind, &keys)
+}
+
+// reach waits until messages can reach us.
+func (c *Client) reach(ctx context.Context) error {
+	g, err := c.probeGate()
+	if err != nil {
+		return err
+	}
+	defer c.leave(g)
+	return g.ear.ready(ctx)
+}
+
 // listen checks that a script runs and that its message arrives, and finds out whether keyspace
 // notifications do: it writes and deletes a key of its own, and then has a script send an echo. Messages
 // of one server arrive in order, so when the echo is there, the event either is or never will be.
 func (c *Client) listen(ctx context.Context) error {
 	c.probing.Lock()
 	defer c.probing.Unlock()
-	keys, err := protocol.KeysFor(c.opts.client.prefix, "valkeysync:probe:"+c.id)
+	g, err := c.probeGate()
 	if err != nil {
+		return err
+	}
+	defer c.leave(g)
+	keys := *g.keys
+	if err := g.ear.ready(ctx); err != nil {
 		return err
 	}
 	entry := protocol.Entry{
@@ -46,8 +70,8 @@ func (c *Client) listen(ctx context.Context) error {
 		return fmt.Errorf("delete %q: %w", keys.Lock, err)
 	}
 	// A script says nothing of a message that it may not send, so that is tried first, where nobody listens.
-	channel := protocol.ChannelFor(c.id)
-	if err := c.server.Client.Do(ctx, b().Publish().Channel(channel+":"+probeAttempt).Message("").Build()).Error(); err != nil {
+	channel := c.server.Channel(c.id, g.ear.tag)
+	if err := c.server.Publish(ctx, channel+":"+probeAttempt, "").Error(); err != nil {
 		return fmt.Errorf("publish to %s: %w", channel, err)
 	}
 	select {
@@ -58,7 +82,7 @@ func (c *Client) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.heard(r.Now)
+	g.ear.heard(r.Now)
 	select {
 	case <-c.probed:
 	case <-ctx.Done():

@@ -44,11 +44,29 @@ type Reply struct {
 
 // Server runs the scripts through one valkey.Client. All its calls can be repeated.
 type Server struct {
-	Client valkey.Client
+	Client  valkey.Client
+	Cluster bool // the scripts speak through shard channels
+}
+
+// Tag is what tells the scripts for k how to speak: the hash tag of the shard channels; "" where ordinary
+// channels are used.
+func (s *Server) Tag(k *Keys) string {
+	if s.Cluster {
+		return k.tag
+	}
+	return ""
+}
+
+// Channel is the channel on which the scripts speak to that client, for keys of that Tag.
+func (s *Server) Channel(client, tag string) string {
+	if tag == "" {
+		return ChannelFor(client)
+	}
+	return ShardChannelFor(client, tag)
 }
 
 func (s *Server) call(ctx context.Context, sc *script, k *Keys, args ...string) (Reply, error) {
-	m, err := sc.run(ctx, s.Client, k, "", args...)
+	m, err := sc.run(ctx, s.Client, k, s.Tag(k), args...)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -140,10 +158,19 @@ func word(echo bool) string {
 	return ""
 }
 
-// Beat publishes an Echo to the Client's own channel and says how many subscribers the node has counted.
-func (s *Server) Beat(ctx context.Context, client string) (int64, error) {
-	m := "echo - beat 0 0 0 0 -"
-	return s.Client.Do(ctx, s.Client.B().Publish().Channel(ChannelFor(client)).Message(m).Build()).AsInt64()
+// Beat publishes an Echo to the Client's own channel for that Tag and says how many subscribers were counted
+// by the node that runs the scripts.
+func (s *Server) Beat(ctx context.Context, client, tag string) (int64, error) {
+	return s.Publish(ctx, s.Channel(client, tag), "echo - beat 0 0 0 0 -").AsInt64()
+}
+
+// Publish speaks on a channel as the scripts do. The reply is the number of subscribers.
+func (s *Server) Publish(ctx context.Context, channel, message string) valkey.ValkeyResult {
+	b := s.Client.B
+	if s.Cluster {
+		return s.Client.Do(ctx, b().Spublish().Channel(channel).Message(message).Build())
+	}
+	return s.Client.Do(ctx, b().Publish().Channel(channel).Message(message).Build())
 }
 
 // Resize puts the size of a semaphore in force for a key that may be in use with another.
@@ -175,7 +202,7 @@ type Member struct {
 
 // Status reads how a lock stands, with at most the given number of waiting entries.
 func (s *Server) Status(ctx context.Context, k *Keys, most int) (Standing, error) {
-	m, err := statusScript.run(ctx, s.Client, k, "", strconv.Itoa(most))
+	m, err := statusScript.run(ctx, s.Client, k, s.Tag(k), strconv.Itoa(most))
 	if err != nil {
 		return Standing{}, err
 	}
