@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/valkey-io/valkey-go"
+
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -107,11 +109,24 @@ func (c *Client) database(ctx context.Context) int {
 	return 0
 }
 
-// configure adds the flags that waking needs to the server's notify-keyspace-events.
+// configure adds the flags that waking needs to the server's notify-keyspace-events; in a cluster to every
+// node's, for a replica may be the next primary.
 func (c *Client) configure(ctx context.Context) error {
+	if !c.server.Cluster {
+		return configure(ctx, c.server.Client)
+	}
+	for addr, node := range c.server.Client.Nodes() {
+		if err := configure(ctx, node); err != nil {
+			return fmt.Errorf("node %s: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+func configure(ctx context.Context, node valkey.Client) error {
 	const name = "notify-keyspace-events"
-	b := c.server.Client.B
-	is, err := c.server.Client.Do(ctx, b().ConfigGet().Parameter(name).Build()).AsStrMap()
+	b := node.B
+	is, err := node.Do(ctx, b().ConfigGet().Parameter(name).Build()).AsStrMap()
 	if err != nil {
 		return fmt.Errorf("WithKeyspaceNotifications: read %s: %w; set it to include Kgxe by hand and leave the option out", name, err)
 	}
@@ -119,7 +134,7 @@ func (c *Client) configure(ctx context.Context) error {
 	if want == is[name] {
 		return nil
 	}
-	if err := c.server.Client.Do(ctx, b().ConfigSet().ParameterValue().ParameterValue(name, want).Build()).Error(); err != nil {
+	if err := node.Do(ctx, b().ConfigSet().ParameterValue().ParameterValue(name, want).Build()).Error(); err != nil {
 		return fmt.Errorf("WithKeyspaceNotifications: set %s to %q: %w; set it by hand and leave the option out", name, want, err)
 	}
 	return nil
@@ -149,7 +164,8 @@ func (c *Client) warn(ctx context.Context) {
 			log.Warn("valkeysync: the server may evict a lock when memory runs out, which would give it to two holders; use maxmemory-policy noeviction", "maxmemory-policy", p)
 		}
 	}
-	if role, err := c.server.Client.Do(ctx, b().Role().Build()).ToArray(); err == nil && len(role) > 0 {
+	// In a cluster any node may answer: whether it is a replica says nothing.
+	if role, err := c.server.Client.Do(ctx, b().Role().Build()).ToArray(); err == nil && len(role) > 0 && !c.server.Cluster {
 		if r, _ := role[0].ToString(); r == "slave" || r == "replica" {
 			log.Warn("valkeysync: the server is a replica and cannot hold locks; connect to the primary")
 		}

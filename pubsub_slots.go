@@ -106,6 +106,7 @@ func (h *hub) seek() {
 // steer keeps the topics on the nodes that own their slots.
 func (h *hub) steer() {
 	pause := minPause
+	told := false
 	for {
 		var due <-chan time.Time
 		switch waiting, lost := h.standing(); {
@@ -122,9 +123,11 @@ func (h *hub) steer() {
 		case <-h.ctx.Done():
 			return
 		}
-		if err := h.locate(); err != nil && h.ctx.Err() == nil {
-			h.log.Warn("valkeysync: no node says where the slots are", "error", err)
+		err := h.locate()
+		if err != nil && !told && h.ctx.Err() == nil {
+			h.log.Warn("valkeysync: no node says where the slots are; asking on", "error", err)
 		}
+		told = err != nil
 		if !sleep(h.ctx, minPause) {
 			return
 		}
