@@ -50,7 +50,7 @@ type Client struct {
 	done    chan struct{} // closed when Close is through
 
 	ready   atomic.Bool   // New is through
-	probing sync.Mutex    // one probe at a time
+	probing chan struct{} // capacity 1: one probe at a time
 	trial   *watch        // the key that probes write
 	events  atomic.Int64  // that it has made
 	probed  chan struct{} // capacity 1: the echo of a probe came
@@ -89,7 +89,9 @@ func New(c valkey.Client, opts ...Option) (*Client, error) {
 		empty:  make(chan struct{}),
 		ears:   map[string]*listener{},
 		done:   make(chan struct{}),
-		probed: make(chan struct{}, 1),
+
+		probing: make(chan struct{}, 1),
+		probed:  make(chan struct{}, 1),
 	}
 	client.hub = newHub(ctx, c, o.client.logger, &client.stats)
 	client.hub.rebuilt = client.reconnected

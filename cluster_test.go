@@ -103,18 +103,18 @@ func (c *clustered) handOver(t *testing.T) {
 	for _, key := range c.keys("hand-over-", 3) {
 		ma, mb := a.Mutex(key), b.Mutex(key)
 		ma.Lock()
-		got := locking(t.Context(), mb)
+		got := inBackground(t.Context(), mb)
 		c.waiting(t, a, key, 1)
 		ma.Unlock()
-		soon(t, got)
+		arrives(t, got)
 		mb.Unlock()
 	}
 	require.EqualValues(t, 9, b.Stats().ByMessage)
 	require.Zero(t, b.Stats().WokenByTimer)
 }
 
-// soon is what an asynchronous lock gives, which must not take long.
-func soon(t testing.TB, got <-chan locked) context.Context {
+// arrives is what an asynchronous lock gives, which must not take long.
+func arrives(t testing.TB, got <-chan locked) context.Context {
 	t.Helper()
 	select {
 	case l := <-got:
@@ -131,10 +131,10 @@ func (c *clustered) names(t *testing.T) {
 	for _, key := range []string{"a", "{", "a{b", "{a}b", "{a}{b}c", "a{{b}c", "{a}}", "x{y z}", "schlüssel", "a\x00b", "tab\tnew\nline", "*?[]"} {
 		ma, mb := a.Mutex(key), b.Mutex(key)
 		ma.Lock()
-		got := locking(t.Context(), mb)
+		got := inBackground(t.Context(), mb)
 		c.waiting(t, a, key, 1)
 		ma.Unlock()
-		soon(t, got)
+		arrives(t, got)
 		mb.Unlock()
 
 		rw := a.RWMutex(key + "-rw")
@@ -174,12 +174,12 @@ func (c *clustered) events(t *testing.T) {
 	got := make([]<-chan locked, len(keys))
 	for i, key := range keys {
 		require.NoError(t, v.Do(t.Context(), v.B().Set().Key(key).Value("a stranger").Nx().Px(time.Minute).Build()).Error())
-		got[i] = locking(t.Context(), waiter.Mutex(key))
+		got[i] = inBackground(t.Context(), waiter.Mutex(key))
 	}
 	for i, key := range keys {
 		c.watched(t, key)
 		require.NoError(t, v.Do(t.Context(), v.B().Del().Key(key).Build()).Error())
-		soon(t, got[i])
+		arrives(t, got[i])
 	}
 	s := waiter.Stats()
 	require.GreaterOrEqual(t, s.WokenByEvent, uint64(len(keys)))
@@ -234,7 +234,7 @@ func (c *clustered) killedConnections(t *testing.T) {
 	for i, key := range keys {
 		slots[protocol.Slot(key)] = true
 		a.Mutex(key).Lock()
-		got[i] = locking(t.Context(), b.Mutex(key))
+		got[i] = inBackground(t.Context(), b.Mutex(key))
 	}
 	require.GreaterOrEqual(t, len(slots), 50)
 	for _, key := range keys {
@@ -253,16 +253,16 @@ func (c *clustered) killedConnections(t *testing.T) {
 	}
 	for i, key := range keys {
 		c.waiting(t, a, key, 1)
-		force(t, a, key)
-		soon(t, got[i])
+		forceFree(t, a, key)
+		arrives(t, got[i])
 	}
 	// The look after the gap may be under way still, and its reply be first.
 	require.GreaterOrEqual(t, b.Stats().ByMessage, uint64(len(keys)/2))
 	require.Zero(t, b.Stats().WokenByTimer)
 }
 
-// force unlocks what a handle that is not kept has locked.
-func force(t *testing.T, c *Client, key string) {
+// forceFree unlocks what a handle that is not kept has locked.
+func forceFree(t *testing.T, c *Client, key string) {
 	t.Helper()
 	require.NoError(t, c.ForceUnlock(t.Context(), key))
 }
@@ -289,7 +289,7 @@ func (c *clustered) deadHolder(t *testing.T) {
 		held[i], err = holder.Mutex(key).LockContext(t.Context())
 		require.NoError(t, err)
 		former := held[i]
-		got[i] = locking(t.Context(), waiter.Mutex(key), func() { require.Error(t, former.Err(), "two holders") })
+		got[i] = inBackground(t.Context(), waiter.Mutex(key), func() { require.Error(t, former.Err(), "two holders") })
 		c.waiting(t, waiter, key, 1)
 	}
 	alive := time.NewTimer(3 * grace)
@@ -301,7 +301,7 @@ func (c *clustered) deadHolder(t *testing.T) {
 	}
 	l.cut(true, false)
 	for i := range keys {
-		soon(t, got[i])
+		arrives(t, got[i])
 		require.Less(t, time.Since(died), 5*time.Second, "with the lease of 30 s")
 	}
 }
@@ -314,9 +314,9 @@ func (c *clustered) movedSlot(t *testing.T) {
 	m := holder.Mutex(key)
 	held, err := m.LockContext(t.Context())
 	require.NoError(t, err)
-	one := locking(t.Context(), first.Mutex(key))
+	one := inBackground(t.Context(), first.Mutex(key))
 	c.waiting(t, holder, key, 1)
-	two := locking(t.Context(), second.Mutex(key))
+	two := inBackground(t.Context(), second.Mutex(key))
 	c.waiting(t, holder, key, 2)
 
 	for i := range 6 {
@@ -368,7 +368,7 @@ func (c *clustered) orderlyFailover(t *testing.T) {
 		m := holder.Mutex(key)
 		held, err := m.LockContext(t.Context())
 		require.NoError(t, err)
-		got := locking(t.Context(), waiter.Mutex(key))
+		got := inBackground(t.Context(), waiter.Mutex(key))
 		c.waiting(t, holder, key, 1)
 		from, to := c.Failover(protocol.Slot(key))
 		require.NotEqual(t, from, to)
@@ -383,7 +383,7 @@ func (c *clustered) orderlyFailover(t *testing.T) {
 		require.NoError(t, held.Err(), "%v", context.Cause(held))
 		c.waiting(t, holder, key, 1)
 		require.NoError(t, m.UnlockContext(held))
-		soon(t, got)
+		arrives(t, got)
 		c.AwaitSettled()
 	}
 }
@@ -419,15 +419,15 @@ func (c *clustered) resp2(t *testing.T) {
 	key := c.keys("resp2-", 1)[2]
 	m := a.Mutex(key)
 	m.Lock()
-	got := locking(t.Context(), b.Mutex(key))
+	got := inBackground(t.Context(), b.Mutex(key))
 	c.waiting(t, a, key, 1)
 	m.Unlock()
-	soon(t, got)
+	arrives(t, got)
 	require.EqualValues(t, 1, b.Stats().ByMessage)
 }
 
-// locking locks m on a goroutine of its own, and calls then as soon as it has it.
-func locking(ctx context.Context, m *Mutex, then ...func()) <-chan locked {
+// inBackground locks m on a goroutine of its own, and calls then as soon as it has it.
+func inBackground(ctx context.Context, m *Mutex, then ...func()) <-chan locked {
 	got := make(chan locked, 1)
 	go func() {
 		held, err := m.LockContext(ctx)
@@ -437,4 +437,12 @@ func locking(ctx context.Context, m *Mutex, then ...func()) <-chan locked {
 		got <- locked{held, err, time.Now()}
 	}()
 	return got
+}
+
+// hears reports whether the Client of one server is subscribed.
+func (c *Client) hears() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.ears[""]
+	return e != nil && e.watch.session() != 0
 }

@@ -40,8 +40,12 @@ func (c *Client) reach(ctx context.Context) error {
 // notifications do: it writes and deletes a key of its own, and then has a script send an echo. Messages
 // of one server arrive in order, so when the echo is there, the event either is or never will be.
 func (c *Client) listen(ctx context.Context) error {
-	c.probing.Lock()
-	defer c.probing.Unlock()
+	select {
+	case c.probing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.probing }()
 	g, err := c.probeGate()
 	if err != nil {
 		return err
@@ -91,6 +95,10 @@ func (c *Client) listen(ctx context.Context) error {
 		return fmt.Errorf("a script's message on the channel %s did not arrive: %w", channel, ctx.Err())
 	}
 	c.stats.notifications.Store(c.events.Load() > events)
+	if c.server.Cluster {
+		c.trial.stop() // a link to a node is for those who wait
+		c.trial = nil
+	}
 	return nil
 }
 
