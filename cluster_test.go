@@ -439,10 +439,14 @@ func inBackground(ctx context.Context, m *Mutex, then ...func()) <-chan locked {
 	return got
 }
 
-// hears reports whether the Client of one server is subscribed.
-func (c *Client) hears() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.ears[""]
-	return e != nil && e.watch.session() != 0
+// hears reports whether a Client of one server is subscribed.
+func (h *hub) hears() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.topics {
+		if t.own {
+			return t.number != 0
+		}
+	}
+	return false
 }

@@ -111,7 +111,7 @@ func TestNewSaysThatNobodyAnswers(t *testing.T) {
 			c := newClient(t, s.Client(t, via(p)))
 			p.Refuse(true)
 			p.Cut()
-			eventually(t, soon, "cut off", func() bool { return !c.hears() })
+			eventually(t, soon, "cut off", func() bool { return !c.hub.hears() })
 			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 			defer cancel()
 			err := c.probe(ctx) // what New does, with less patience
