@@ -91,6 +91,7 @@ func TestCluster(t *testing.T) {
 			{"waiters go over to a replica that takes over in order", c.orderlyFailover},
 			{"a subscription ends some time after the last use", c.restingEars},
 			{"over RESP2", c.resp2},
+			{"an acquisition is on the replica of its node", c.replicated},
 		} {
 			t.Run(sub.name, sub.run)
 		}
@@ -424,6 +425,27 @@ func (c *clustered) resp2(t *testing.T) {
 	m.Unlock()
 	arrives(t, got)
 	require.EqualValues(t, 1, b.Stats().ByMessage)
+}
+
+func (c *clustered) replicated(t *testing.T) {
+	cl := c.client(t, WithReplicas(1))
+	for _, key := range c.keys("replicated-", 1) {
+		held, err := cl.Mutex(key).LockContext(t.Context())
+		require.NoError(t, err)
+		l, _ := FromContext(held)
+		replicas := c.Replicas(c.Primary(protocol.Slot(key)))
+		require.NotEmpty(t, replicas)
+		v := replicas[0].Client(t, func(o *valkey.ClientOption) { o.ForceSingleClient = true })
+		conn, release := v.Dedicate()
+		require.NoError(t, conn.Do(t.Context(), conn.B().Readonly().Build()).Error())
+		value, err := conn.Do(t.Context(), conn.B().Get().Key(key).Build()).ToString()
+		release()
+		require.NoError(t, err)
+		require.Equal(t, l.Token(), token(protocol.ParseHolder(value).Number, 0))
+
+		_, err = cl.Mutex(key+"-2", WithReplicas(2), WithLease(300*time.Millisecond)).LockContext(t.Context())
+		require.ErrorContains(t, err, "1 of the 2")
+	}
 }
 
 // inBackground locks m on a goroutine of its own, and calls then as soon as it has it.

@@ -35,6 +35,7 @@ type hold struct {
 	handed    int64      // how many acquisitions it has served: the low part of their tokens
 	contended bool       // another process waits for it
 	shrinking *shrinking // the release of a part, while it is under way
+	copies    int        // how many replicas are known to have it
 
 	turnEnds    time.Time   // once contended: until when it may be handed over here
 	lingerTimer *time.Timer // set: nobody holds it, and it is kept for a while
@@ -315,11 +316,7 @@ func (h *hold) renew() {
 // confirm moves the certain time on: a renewal sent then has set the lease anew.
 func (h *hold) confirm(sent moment, remaining time.Duration) {
 	h.renewing, h.lastErr = false, nil
-	if until := sent.at.Add(remaining - drift(h.term)); until.After(h.until) {
-		h.until = until
-	}
-	h.certain.Store(&certainty{h.until, sent})
-	h.endTimer.Reset(time.Until(h.deadline()))
+	h.extend(sent, remaining)
 	h.renewAt = sent.at.Add(remaining / 3)
 	if h.renewMore || h.unheard() {
 		h.renewMore = false
@@ -327,6 +324,18 @@ func (h *hold) confirm(sent moment, remaining time.Duration) {
 		return
 	}
 	h.tickTimer.Reset(time.Until(h.nextTick()))
+}
+
+// extend moves the certain time on to what was set by a request sent then.
+func (h *hold) extend(sent moment, remaining time.Duration) {
+	if until := sent.at.Add(remaining - drift(h.term)); until.After(h.until) {
+		h.until = until
+	}
+	if last := h.certain.Load().proof; last.at.After(sent.at) {
+		sent = last
+	}
+	h.certain.Store(&certainty{h.until, sent})
+	h.endTimer.Reset(time.Until(h.deadline()))
 }
 
 func takenOrDeleted(value string) Cause {

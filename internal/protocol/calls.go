@@ -70,6 +70,10 @@ func (s *Server) call(ctx context.Context, sc *script, k *Keys, args ...string) 
 	if err != nil {
 		return Reply{}, err
 	}
+	return parseReply(sc, k, m)
+}
+
+func parseReply(sc *script, k *Keys, m []valkey.ValkeyMessage) (Reply, error) {
 	word, err := m[0].ToString()
 	if err != nil {
 		return Reply{}, fmt.Errorf("%s %q: %w", sc.name, k.Lock, errReply)
@@ -156,6 +160,32 @@ func word(echo bool) string {
 		return "1"
 	}
 	return ""
+}
+
+// Replicate is Renew, and then waits until n replicas have that and all that came before it, or limit is
+// over; it says how many do. Both go over one connection, to the node that owns the key: WAIT counts what
+// that connection wrote. The reply is Renew's.
+func (s *Server) Replicate(ctx context.Context, k *Keys, hold string, lease time.Duration, n int, limit time.Duration) (Reply, int, error) {
+	conn, release := s.Client.Dedicate() // WAIT holds up what is behind it
+	defer release()
+	args := []string{s.Tag(k), hold, itoa(lease.Milliseconds()), word(false)}
+	results := conn.DoMulti(ctx,
+		conn.B().Eval().Script(renewScript.source()).Numkeys(int64(len(k.list))).Key(k.list[:]...).Arg(args...).Build(),
+		conn.B().Wait().Numreplicas(int64(n)).Timeout(limit.Milliseconds()).Build(),
+	)
+	m, err := renewScript.reply(k, results[0])
+	if err != nil {
+		return Reply{}, 0, err
+	}
+	r, err := parseReply(renewScript, k, m)
+	if err != nil {
+		return Reply{}, 0, err
+	}
+	copies, err := results[1].AsInt64()
+	if err != nil {
+		return Reply{}, 0, fmt.Errorf("wait %q: %w", k.Lock, err)
+	}
+	return r, int(copies), nil
 }
 
 // Beat publishes an Echo to the Client's own channel for that Tag and says how many subscribers were counted

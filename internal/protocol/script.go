@@ -69,6 +69,16 @@ func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, 
 		// Asked twice, for a client of Sentinel says so of a connection that it is just replacing.
 		err = fmt.Errorf("%w: its valkey.Client was closed before it: %w", ErrClosed, err)
 	}
+	return s.array(k, reply, err)
+}
+
+// reply reads what a script answered as an array.
+func (s *script) reply(k *Keys, r valkey.ValkeyResult) ([]valkey.ValkeyMessage, error) {
+	reply, err := r.ToArray()
+	return s.array(k, reply, err)
+}
+
+func (s *script) array(k *Keys, reply []valkey.ValkeyMessage, err error) ([]valkey.ValkeyMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", s.name, k.Lock, err)
 	}
