@@ -92,6 +92,9 @@ func TestCluster(t *testing.T) {
 			{"a subscription ends some time after the last use", c.restingEars},
 			{"over RESP2", c.resp2},
 			{"an acquisition is on the replica of its node", c.replicated},
+			{"notifications are switched on on every node", c.switchOn},
+			{"latest times go by the key's own node", c.clocks},
+			{"the nodes' addresses may be unknown to the cluster", c.unknownEndpoints},
 		} {
 			t.Run(sub.name, sub.run)
 		}
@@ -425,6 +428,73 @@ func (c *clustered) resp2(t *testing.T) {
 	m.Unlock()
 	arrives(t, got)
 	require.EqualValues(t, 1, b.Stats().ByMessage)
+}
+
+func (c *clustered) switchOn(t *testing.T) {
+	for _, n := range c.Nodes() {
+		_, err := n.Do("CONFIG", "SET", "notify-keyspace-events", "")
+		require.NoError(t, err)
+	}
+	require.False(t, c.client(t).Stats().Notifications)
+	require.True(t, c.client(t, WithKeyspaceNotifications()).Stats().Notifications)
+	for _, n := range c.Nodes() {
+		m, err := n.Do("CONFIG", "GET", "notify-keyspace-events")
+		require.NoError(t, err)
+		is, err := m.AsStrMap()
+		require.NoError(t, err)
+		require.ElementsMatch(t, []rune("Kgxe"), []rune(is["notify-keyspace-events"]), n.Addr())
+	}
+}
+
+func (c *clustered) unknownEndpoints(t *testing.T) {
+	kind := func(k string) {
+		for _, n := range c.Nodes() {
+			_, err := n.Do("CONFIG", "SET", "cluster-preferred-endpoint-type", k)
+			require.NoError(t, err)
+		}
+	}
+	kind("unknown-endpoint") // as asked: through a proxy, say
+	defer kind("ip")
+	a, b := c.client(t), c.client(t)
+	for _, key := range c.keys("unknown-", 1) {
+		ma, mb := a.Mutex(key), b.Mutex(key)
+		ma.Lock()
+		got := inBackground(t.Context(), mb)
+		c.waiting(t, a, key, 1)
+		c.MoveSlot(protocol.Slot(key), c.elsewhere(protocol.Slot(key)))
+		c.waiting(t, a, key, 1)
+		ma.Unlock()
+		arrives(t, got)
+		mb.Unlock()
+	}
+}
+
+func (c *clustered) clocks(t *testing.T) {
+	cl := c.client(t)
+	keys := c.keys("clocks-", 2)
+	cl.Mutex(keys[0]).Lock()
+	ear := func(key string) *listener {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		return cl.ears["{"+key+"}"]
+	}
+	first := ear(keys[0])
+	is := first.latest()
+	// Another node whose clock is an hour ahead, or behind, has been asked last.
+	for _, hours := range []int64{1, -1} {
+		cl.offset.Store(first.offset.Load() + hours*3600_000)
+		require.InDelta(t, is, first.latest(), 5_000, "an answer from another node changes nothing")
+
+		// The first request for a key goes by what there is, and gets through all the same.
+		key := keys[hours+2]
+		m := cl.Mutex(key)
+		began := time.Now()
+		held, err := m.LockContext(t.Context())
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Second)
+		require.InDelta(t, is, ear(key).latest(), 10_000, "it learns from the answer")
+		require.NoError(t, m.UnlockContext(held))
+	}
 }
 
 func (c *clustered) replicated(t *testing.T) {
