@@ -5,6 +5,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -89,7 +92,8 @@ func TestCluster(t *testing.T) {
 			{"a dead holder is replaced within the grace", c.deadHolder},
 			{"a slot may move under a holder and under waiters", c.movedSlot},
 			{"waiters go over to a replica that takes over in order", c.orderlyFailover},
-			{"a subscription ends some time after the last use", c.restingEars},
+			{"a subscription ends after its last use, and with the Client", c.restingEars},
+			{"the rights that README.md names suffice", c.rights},
 			{"over RESP2", c.resp2},
 			{"an acquisition is on the replica of its node", c.replicated},
 			{"notifications are switched on on every node", c.switchOn},
@@ -402,6 +406,35 @@ func (c *clustered) restingEars(t *testing.T) {
 	n := len(cl.ears)
 	cl.mu.Unlock()
 	require.GreaterOrEqual(t, n, 12)
+
+	m := cl.Mutex("resting")
+	m.Lock()
+	m.Unlock()
+	resting := func() *listener {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		e := cl.ears["{resting}"]
+		if e != nil && e.idle == nil {
+			return nil
+		}
+		return e
+	}
+	require.Eventually(t, func() bool { return resting() != nil }, 5*time.Second, time.Millisecond)
+	e := resting()
+	m.Lock()
+	require.Nil(t, resting(), "in use again")
+	m.Unlock()
+	require.Eventually(t, func() bool { return resting() == e }, 5*time.Second, time.Millisecond, "the same subscription")
+	cl.mu.Lock()
+	e.idle.Reset(0) // in 30 s
+	cl.mu.Unlock()
+	require.Eventually(t, func() bool {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		return cl.ears["{resting}"] == nil
+	}, 5*time.Second, time.Millisecond)
+	m.Lock()
+	m.Unlock()
 	require.NoError(t, cl.Close())
 	require.Eventually(t, func() bool {
 		for _, node := range c.Nodes() {
@@ -467,6 +500,34 @@ func (c *clustered) unknownEndpoints(t *testing.T) {
 		arrives(t, got)
 		mb.Unlock()
 	}
+}
+
+func (c *clustered) rights(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile("(?m)^ACL SETUSER app on >secret (.*)$").FindSubmatch(readme)
+	more := regexp.MustCompile("it also needs `([^`]*)`").FindSubmatch(readme)
+	require.NotNil(t, line)
+	require.NotNil(t, more)
+	for _, n := range c.Nodes() {
+		_, err := n.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">secret"}, strings.Fields(string(line[1])+" "+string(more[1]))...)...)
+		require.NoError(t, err)
+	}
+	client := func() *Client {
+		return newClient(t, c.Client(t, func(o *valkey.ClientOption) { o.Username, o.Password = "app", "secret" }), WithPrefix("app:"), WithCrashDetection(defaultGrace))
+	}
+	a, b := client(), client()
+	for _, key := range c.keys("app:", 2) {
+		ma, mb := a.Mutex(strings.TrimPrefix(key, "app:")), b.Mutex(strings.TrimPrefix(key, "app:"))
+		ma.Lock()
+		got := inBackground(t.Context(), mb)
+		c.waiting(t, a, strings.TrimPrefix(key, "app:"), 1)
+		ma.Unlock()
+		arrives(t, got)
+		mb.Unlock()
+	}
+	require.EqualValues(t, 6, b.Stats().ByMessage)
+	require.True(t, a.Stats().Notifications)
 }
 
 func (c *clustered) clocks(t *testing.T) {
