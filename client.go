@@ -24,9 +24,9 @@ const (
 	closeLimit = 5 * time.Second
 )
 
-// Client makes primitives that live on one server, and owns all that they need: one subscriber
-// connection, their renewals, their background work. A process needs one Client for a server; it is safe
-// for use by many goroutines.
+// Client makes primitives that live on one server or cluster, and owns all that they need: one subscriber
+// connection (in a cluster one for each node that it listens to), their renewals, their background work. A
+// process needs one Client for a server; it is safe for use by many goroutines.
 type Client struct {
 	server protocol.Server
 	opts   options
@@ -70,7 +70,13 @@ type gateKey struct {
 // break a lock from the outside: a server that may evict keys, a replica. A failed New leaves nothing
 // behind.
 //
-// Cluster clients are refused for now.
+// With Sentinel (ClientOption.Sentinel) all goes to the primary, and goes over to the next one by itself; until
+// there is one, Lock waits. In a cluster the nodes' own connections are made when a lock of theirs is first
+// used and end 30 s after the last; messages are shard messages, which stay on the node of the key. All that
+// is said of a server holds for the primary that owns the key's slot. While a slot is migrated the server
+// refuses scripts on its keys, so its locks stand still until that is over: holds are lost if it takes longer
+// than their lease. A failover of either kind may lose the last writes, and with them a lock that is held: see
+// [WithReplicas], and [Lease.Token].
 func New(c valkey.Client, opts ...Option) (*Client, error) {
 	o := defaultOptions()
 	if err := o.apply(opts); err != nil {

@@ -5,6 +5,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -89,9 +92,13 @@ func TestCluster(t *testing.T) {
 			{"a dead holder is replaced within the grace", c.deadHolder},
 			{"a slot may move under a holder and under waiters", c.movedSlot},
 			{"waiters go over to a replica that takes over in order", c.orderlyFailover},
-			{"a subscription ends some time after the last use", c.restingEars},
+			{"a subscription ends after its last use, and with the Client", c.restingEars},
+			{"the rights that README.md names suffice", c.rights},
 			{"over RESP2", c.resp2},
 			{"an acquisition is on the replica of its node", c.replicated},
+			{"notifications are switched on on every node", c.switchOn},
+			{"latest times go by the key's own node", c.clocks},
+			{"the nodes' addresses may be unknown to the cluster", c.unknownEndpoints},
 		} {
 			t.Run(sub.name, sub.run)
 		}
@@ -399,6 +406,35 @@ func (c *clustered) restingEars(t *testing.T) {
 	n := len(cl.ears)
 	cl.mu.Unlock()
 	require.GreaterOrEqual(t, n, 12)
+
+	m := cl.Mutex("resting")
+	m.Lock()
+	m.Unlock()
+	resting := func() *listener {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		e := cl.ears["{resting}"]
+		if e != nil && e.idle == nil {
+			return nil
+		}
+		return e
+	}
+	require.Eventually(t, func() bool { return resting() != nil }, 5*time.Second, time.Millisecond)
+	e := resting()
+	m.Lock()
+	require.Nil(t, resting(), "in use again")
+	m.Unlock()
+	require.Eventually(t, func() bool { return resting() == e }, 5*time.Second, time.Millisecond, "the same subscription")
+	cl.mu.Lock()
+	e.idle.Reset(0) // in 30 s
+	cl.mu.Unlock()
+	require.Eventually(t, func() bool {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		return cl.ears["{resting}"] == nil
+	}, 5*time.Second, time.Millisecond)
+	m.Lock()
+	m.Unlock()
 	require.NoError(t, cl.Close())
 	require.Eventually(t, func() bool {
 		for _, node := range c.Nodes() {
@@ -425,6 +461,101 @@ func (c *clustered) resp2(t *testing.T) {
 	m.Unlock()
 	arrives(t, got)
 	require.EqualValues(t, 1, b.Stats().ByMessage)
+}
+
+func (c *clustered) switchOn(t *testing.T) {
+	for _, n := range c.Nodes() {
+		_, err := n.Do("CONFIG", "SET", "notify-keyspace-events", "")
+		require.NoError(t, err)
+	}
+	require.False(t, c.client(t).Stats().Notifications)
+	require.True(t, c.client(t, WithKeyspaceNotifications()).Stats().Notifications)
+	for _, n := range c.Nodes() {
+		m, err := n.Do("CONFIG", "GET", "notify-keyspace-events")
+		require.NoError(t, err)
+		is, err := m.AsStrMap()
+		require.NoError(t, err)
+		require.ElementsMatch(t, []rune("Kgxe"), []rune(is["notify-keyspace-events"]), n.Addr())
+	}
+}
+
+func (c *clustered) unknownEndpoints(t *testing.T) {
+	kind := func(k string) {
+		for _, n := range c.Nodes() {
+			_, err := n.Do("CONFIG", "SET", "cluster-preferred-endpoint-type", k)
+			require.NoError(t, err)
+		}
+	}
+	kind("unknown-endpoint") // as asked: through a proxy, say
+	defer kind("ip")
+	a, b := c.client(t), c.client(t)
+	for _, key := range c.keys("unknown-", 1) {
+		ma, mb := a.Mutex(key), b.Mutex(key)
+		ma.Lock()
+		got := inBackground(t.Context(), mb)
+		c.waiting(t, a, key, 1)
+		c.MoveSlot(protocol.Slot(key), c.elsewhere(protocol.Slot(key)))
+		c.waiting(t, a, key, 1)
+		ma.Unlock()
+		arrives(t, got)
+		mb.Unlock()
+	}
+}
+
+func (c *clustered) rights(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile("(?m)^ACL SETUSER app on >secret (.*)$").FindSubmatch(readme)
+	more := regexp.MustCompile("it also needs `([^`]*)`").FindSubmatch(readme)
+	require.NotNil(t, line)
+	require.NotNil(t, more)
+	for _, n := range c.Nodes() {
+		_, err := n.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">secret"}, strings.Fields(string(line[1])+" "+string(more[1]))...)...)
+		require.NoError(t, err)
+	}
+	client := func() *Client {
+		return newClient(t, c.Client(t, func(o *valkey.ClientOption) { o.Username, o.Password = "app", "secret" }), WithPrefix("app:"), WithCrashDetection(defaultGrace))
+	}
+	a, b := client(), client()
+	for _, key := range c.keys("app:", 2) {
+		ma, mb := a.Mutex(strings.TrimPrefix(key, "app:")), b.Mutex(strings.TrimPrefix(key, "app:"))
+		ma.Lock()
+		got := inBackground(t.Context(), mb)
+		c.waiting(t, a, strings.TrimPrefix(key, "app:"), 1)
+		ma.Unlock()
+		arrives(t, got)
+		mb.Unlock()
+	}
+	require.EqualValues(t, 6, b.Stats().ByMessage)
+	require.True(t, a.Stats().Notifications)
+}
+
+func (c *clustered) clocks(t *testing.T) {
+	cl := c.client(t)
+	keys := c.keys("clocks-", 2)
+	cl.Mutex(keys[0]).Lock()
+	ear := func(key string) *listener {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		return cl.ears["{"+key+"}"]
+	}
+	first := ear(keys[0])
+	is := first.latest()
+	// Another node whose clock is an hour ahead, or behind, has been asked last.
+	for _, hours := range []int64{1, -1} {
+		cl.offset.Store(first.offset.Load() + hours*3600_000)
+		require.InDelta(t, is, first.latest(), 5_000, "an answer from another node changes nothing")
+
+		// The first request for a key goes by what there is, and gets through all the same.
+		key := keys[hours+2]
+		m := cl.Mutex(key)
+		began := time.Now()
+		held, err := m.LockContext(t.Context())
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Second)
+		require.InDelta(t, is, ear(key).latest(), 10_000, "it learns from the answer")
+		require.NoError(t, m.UnlockContext(held))
+	}
 }
 
 func (c *clustered) replicated(t *testing.T) {

@@ -2,11 +2,14 @@ package valkeysync
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
@@ -76,5 +79,68 @@ func TestTokensRiseWhereAFailoverLosesWrites(t *testing.T) {
 		for range 20 {
 			cycle()
 		}
+	})
+}
+
+// split sends commands to one server and, as long as it is asked for there, its messages from another.
+type split struct {
+	valkey.Client
+	ears  valkey.Client
+	apart atomic.Bool
+	made  atomic.Int64 // subscriber connections to the other server
+}
+
+func (s *split) Dedicate() (valkey.DedicatedClient, func()) {
+	if s.apart.Load() {
+		s.made.Add(1)
+		return s.ears.Dedicate()
+	}
+	return s.Client.Dedicate()
+}
+
+func TestSubscriberOnADemotedServerIsNoticed(t *testing.T) {
+	replicated(t, func(t *testing.T, p, r *testserver.Server) {
+		// What is published on the primary reaches the subscribers of its replica, so nothing is missing to
+		// them; but nobody counts them among the living.
+		ears := r.Client(t)
+		client := func(opts ...Option) (*Client, *split) {
+			s := &split{Client: p.Client(t), ears: ears}
+			s.apart.Store(true)
+			c := newClient(t, s, append(opts, WithLease(time.Minute))...)
+			s.apart.Store(false)
+			return c, s
+		}
+		whole := func(c *Client) {
+			t.Helper()
+			channel := protocol.ChannelFor(c.id)
+			require.Eventually(t, func() bool {
+				m, err := p.Do("PUBSUB", "NUMSUB", channel)
+				require.NoError(t, err)
+				n, err := m.AsIntMap()
+				require.NoError(t, err)
+				return n[channel] == 1
+			}, 10*time.Second, time.Millisecond, "the subscription is where the scripts run")
+		}
+		holder, s := client(WithCrashDetection(defaultGrace))
+		require.EqualValues(t, 1, s.made.Load())
+		held := keepLocked(t, holder, "k")
+		whole(holder) // by its beats
+		require.NoError(t, held.Err(), "%v", context.Cause(held))
+
+		waiter, _ := client()
+		other := newClient(t, p.Client(t))
+		got := inBackground(t.Context(), waiter.Mutex("k"))
+		queued(t, p, other, "k", 1)
+		// Somebody's check drops who is not heard.
+		ctx, cancel := context.WithCancel(t.Context())
+		behind := inBackground(ctx, other.Mutex("k"))
+		queued(t, p, other, "k", 2)
+		require.NoError(t, holder.ForceUnlock(t.Context(), "k"))
+		arrives(t, behind)
+		cancel()
+		waiter.each(func(g *gate) { g.gap(false) }) // it looks, by whatever reason
+		whole(waiter)
+		require.NoError(t, other.ForceUnlock(context.Background(), "k"))
+		arrives(t, got)
 	})
 }
