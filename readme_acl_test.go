@@ -18,34 +18,48 @@ import (
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
-// aclRule is the ACL SETUSER line of README.md.
-func aclRule(t *testing.T) []string {
+// aclRules are the ACL SETUSER lines of README.md: for one server, and what comes to that in a cluster.
+func aclRules(t *testing.T) (one, cluster []string) {
 	t.Helper()
 	b, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^ACL SETUSER .*$`).Find(b)
-	require.NotNil(t, line, "README.md has no ACL line")
-	return strings.Fields(string(line))
+	lines := regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindAll(b, -1)
+	require.Len(t, lines, 2, "ACL lines of README.md")
+	return strings.Fields(string(lines[0])), strings.Fields(string(lines[1]))
 }
 
-// restricted is a Client of the user that the rule makes, and a stranger with all rights.
-func restricted(t *testing.T, s *testserver.Server, rule []string, opts ...Option) (*Client, error) {
+func aclRule(t *testing.T) []string {
+	one, _ := aclRules(t)
+	return one
+}
+
+// restricted is a Client of the user that the rule makes.
+func restricted(t *testing.T, s *testserver.Server, rule []string) (*Client, error) {
 	t.Helper()
-	_, err := s.Do(rule...)
-	require.NoError(t, err)
+	command(t, s, rule...)
+	return ofUser(t, s.Client(t, asUser(t, rule)))
+}
+
+// asUser makes a valkey.Client the user's.
+func asUser(t *testing.T, rule []string) func(*valkey.ClientOption) {
+	t.Helper()
 	i := slices.IndexFunc(rule, func(word string) bool { return strings.HasPrefix(word, ">") })
 	require.Positive(t, i, "the rule has a password")
-	c, err := New(s.Client(t, func(o *valkey.ClientOption) {
-		o.Username, o.Password = rule[2], rule[i][1:]
-	}), append([]Option{WithPrefix("app:"), WithLogger(testLogger(t))}, opts...)...)
+	return func(o *valkey.ClientOption) { o.Username, o.Password = rule[2], rule[i][1:] }
+}
+
+func ofUser(t *testing.T, client valkey.Client) (*Client, error) {
+	t.Helper()
+	c, err := New(client, WithPrefix("app:"), WithLogger(testLogger(t)))
 	if err == nil {
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 	}
 	return c, err
 }
 
-// everything does with two Clients all that the library does, and reports the first error.
-func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
+// everything does with two Clients all that the library does, and reports the first error. at is the server
+// that has a key.
+func everything(ctx context.Context, a, b *Client, at func(key string) *testserver.Server) error {
 	// One waits for the other: by a message, and by an event after somebody's DEL.
 	for _, key := range []string{"released", "deleted"} {
 		ma, mb := a.Mutex(key, WithLease(time.Second)), b.Mutex(key)
@@ -74,7 +88,7 @@ func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
 		}
 		if deleted {
 			err := until(ctx, func() (bool, error) {
-				reply, err := s.Do("PUBSUB", "NUMSUB", channel)
+				reply, err := at("app:"+key).Do("PUBSUB", "NUMSUB", channel)
 				if err != nil {
 					return false, err
 				}
@@ -84,7 +98,7 @@ func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
 			if err != nil {
 				return err
 			}
-			if _, err := s.Do("DEL", "app:"+key); err != nil {
+			if _, err := at("app:"+key).Do("DEL", "app:"+key); err != nil {
 				return err
 			}
 			<-held.Done()
@@ -98,7 +112,7 @@ func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
 	}
 
 	// A reader whose lease is over: its process died.
-	if _, err := s.Do("ZADD", "{app:config}:shared", "1", "vs1 1 1 client#attempt w r 1 100 100 0 name"); err != nil {
+	if _, err := at("app:config").Do("ZADD", "{app:config}:shared", "1", "vs1 1 1 client#attempt w r 1 100 100 0 name"); err != nil {
 		return err
 	}
 	rw := a.RWMutex("config", WithLease(time.Second))
@@ -217,9 +231,35 @@ func TestTheACLLineOfTheReadmeSuffices(t *testing.T) {
 		b, err := restricted(t, s, rule)
 		require.NoError(t, err)
 		require.True(t, a.Stats().Notifications)
-		require.NoError(t, everything(ctx, s, a, b))
+		require.NoError(t, everything(ctx, a, b, func(string) *testserver.Server { return s }))
 		require.Subset(t, asked, deniedTo(t, s, rule[2]))
 	})
+}
+
+// In a cluster the second line's rights come to those of the first, on every node.
+func TestTheACLLinesOfTheReadmeSufficeInACluster(t *testing.T) {
+	t.Parallel()
+	for _, f := range testserver.Flavors() {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			cl := testserver.StartCluster(t, f, 3, 0, logAll...)
+			one, more := aclRules(t)
+			for _, n := range cl.Nodes() {
+				command(t, n, one...)
+				command(t, n, more...)
+			}
+			a, err := ofUser(t, cl.Client(t, asUser(t, one)))
+			require.NoError(t, err)
+			b, err := ofUser(t, cl.Client(t, asUser(t, one)))
+			require.NoError(t, err)
+			require.NoError(t, everything(ctx, a, b, func(key string) *testserver.Server { return cl.Primary(cl.Slot(key)) }))
+			for _, n := range cl.Nodes() {
+				require.Subset(t, asked, deniedTo(t, n, one[2]))
+			}
+		})
+	}
 }
 
 // TestTheACLLineOfTheReadmeHasEveryCommandOfTheScripts, whether a test comes upon it or not.
@@ -266,7 +306,7 @@ func TestTheACLLineOfTheReadmeHasNothingTooMuch(t *testing.T) {
 				b, err = restricted(t, s, less)
 			}
 			if err == nil {
-				err = everything(ctx, s, a, b)
+				err = everything(ctx, a, b, func(string) *testserver.Server { return s })
 			}
 			missed := slices.DeleteFunc(deniedTo(t, s, less[2]), func(object string) bool { return slices.Contains(asked, object) })
 			require.NotEmpty(t, missed, "it works without: %v", err)
