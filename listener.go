@@ -76,6 +76,9 @@ func (e *listener) now() moment { return moment{time.Now(), e.watch.session()} }
 
 // heard takes note of the server's time. The nodes of a cluster have a clock each.
 func (e *listener) heard(now int64) {
+	if now == 0 {
+		return // the script needed no clock
+	}
 	offset := now - time.Since(e.c.start).Milliseconds()
 	e.offset.Store(offset)
 	e.c.offset.Store(offset)

@@ -153,7 +153,7 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 	}
 	if err == nil {
 		g.ear.heard(reply.Now)
-		if h.latest >= reply.Now {
+		if h.latest != 0 && h.latest >= reply.Now {
 			h.forget() // a request from before the grant may still be run
 		}
 		var lost *LostError

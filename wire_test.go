@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -51,32 +50,15 @@ func (b *bubble) tap() *tap {
 		}
 		return conn
 	})
-	for _, source := range scriptSources(b.t) {
+	for _, source := range protocol.Sources() {
 		require.NoError(b.t, c.Client.Do(b.t.Context(), c.B().ScriptLoad().Script(source).Build()).Error())
 	}
 	return c
 }
 
-// scriptSources are the scripts as the server gets them, by name.
-func scriptSources(t testing.TB) map[string]string {
-	read := func(name string) string {
-		text, err := os.ReadFile("internal/protocol/scripts/" + name + ".lua")
-		require.NoError(t, err)
-		return string(text)
-	}
-	out := map[string]string{}
-	for _, name := range []string{"acquire", "release", "leave", "check", "force"} {
-		out[name] = read("prelude") + read("grant") + read(name)
-	}
-	for _, name := range []string{"renew", "status"} {
-		out[name] = read("prelude") + read(name)
-	}
-	return out
-}
-
 var scriptNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
-	for name, source := range scriptSources(&testing.T{}) {
+	for name, source := range protocol.Sources() {
 		sum := sha1.Sum([]byte(source))
 		names[hex.EncodeToString(sum[:])] = name
 	}

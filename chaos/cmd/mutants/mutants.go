@@ -26,16 +26,16 @@ var mutants = []mutant{
 	{"no-look-after-gap", "waiters do not look again once the subscription was rebuilt", "gentle", []edit{
 		{"gate.go", "\t\ta.look()\n\t}\n\tg.verifyLocked()", "\t\t_ = a\n\t}\n\tg.verifyLocked()"}}},
 	{"grant-the-dead", "the lock is given to the next in the queue, alive or not", "worker-kill,grace-off", []edit{
-		{scripts + "grant.lua", "elseif alive(e) then\n    e.number", "else\n    e.number"}}},
+		{scripts + "grant.lua", "elseif alive(e) then\n    local _, number", "else\n    local _, number"}}},
 	{"message-before-write", "the grant is told before it is written, by a message of its own each", "out-of-memory", []edit{
-		{scripts + "grant.lua", "elseif alive(e) then\n    e.number = hold(e, e.first)\n    served[#served + 1] = e",
-			"elseif alive(e) then\n    local last = tonumber(call('GET', fence) or 0) or 0\n    tell('grant', e, math.max(last + 1, clock[1] * 1000000 + clock[2]), e.first, 0)\n    hold(e, e.first)"}}},
+		{scripts + "grant.lua", "elseif alive(e) then\n    local _, number = hold(e, e.first)\n    e.number = number\n    served[#served + 1] = e",
+			"elseif alive(e) then\n    local before = tonumber(call('GET', fence) or 0) or 0\n    tell('grant', e, int(math.max(before + 1, tonumber(now_us))), e.first, 0)\n    hold(e, e.first)"}}},
 	{"full-lease-by-message", "a hold that a message tells is taken for one with the full lease", "long,net-fade,grace-off", []edit{
 		{"attempt.go", "until = until.Add(m.Lease - drift(m.Lease))", "until = until.Add(a.entry.Lease - drift(a.entry.Lease))"}}},
 	{"no-leave-after-loss", "the server keeps what a Client has taken for lost", "long,net-fade", []edit{
 		{"hold.go", "\t})\n\th.forget()\n\tg.settle()", "\t})\n\tg.settle()"}}},
 	{"renewal-creates", "a renewal sets the key anew where it is gone", "", []edit{
-		{scripts + "renew.lua", "local value = owned(ARGV[2])\n", "local value = owned(ARGV[2])\nif not value and mine.mode == 'x' and not held then\n  call('SET', lock, ARGV[2], 'PX', ARGV[3])\n  value = ARGV[2]\nend\n"}}},
+		{scripts + "renew.lua", "local value = owned(ARGV[2], mine)\n", "local value = owned(ARGV[2], mine)\nif not value and mine.mode == 'x' and not held then\n  call('SET', lock, ARGV[2], 'PX', ARGV[3])\n  value = ARGV[2]\nend\n"}}},
 	{"renewal-steals", "a renewal does not ask whose the lock is", "long,mutex", []edit{
 		{scripts + "prelude.lua", "return held == value and value or nil", "return held"}}},
 	{"cut-without-hearing", "a waiter that was not heard itself a moment ago cuts leases", "gentle,grace-on", []edit{
@@ -49,9 +49,9 @@ var mutants = []mutant{
 	{"no-loss", "the end of the lease is not noticed", "long,net-fade", []edit{
 		{"hold.go", "\t\tcause = CauseUnreachable\n\t}\n\th.lose(cause)", "\t\tcause = CauseUnreachable\n\t}\n\t_ = cause"}}},
 	{"counter-without-clock", "numbers start again where the counter was lost", "flushall", []edit{
-		{scripts + "grant.lua", "math.max(last + 1, clock[1] * 1000000 + clock[2])", "last + 1"}}},
+		{scripts + "write.lua", "if before >= tonumber(n) then", "if true then"}}},
 	{"last-come-first", "the queue is a stack", "queue", []edit{
-		{scripts + "acquire.lua", "call('ZADD', queue, int(number()), e.raw)", "call('ZADD', queue, '-' .. int(number()), e.raw)"}}},
+		{scripts + "acquire.lua", "call('ZADD', queue, number(), e.raw)", "call('ZADD', queue, '-' .. number(), e.raw)"}}},
 	{"grant-kept", "a grant that raced with the end of its wait is not given back", "", []edit{
 		{"gate.go", "if l := o.lease; l != nil {\n\t\t\tg.work", "if l := o.lease; l != nil && l.token == 0 {\n\t\t\tg.work"}}},
 	{"no-farewell", "a wait that was given up is not told to the server, nor a stray grant sent back", "", []edit{
@@ -60,8 +60,10 @@ var mutants = []mutant{
 	{"one-permit-more", "the semaphore counts one short", "semaphore", []edit{
 		{scripts + "grant.lua", "used() + e.weight <= tonumber(string.sub(e.kind, 2))", "used() + e.weight <= 1 + tonumber(string.sub(e.kind, 2))"}}},
 	{"writer-beside-readers", "a writer does not look for readers where their marker has gone", "rwmutex,long", []edit{
-		{scripts + "prelude.lua", "local left = int(math.max(last[2] - now, 1))", "local left = 150"},
+		{scripts + "write.lua", "left = longest and int(math.max(longest - now, 1))", "left = longest and 150"},
+		{scripts + "write.lua", "mark(e.kind, only and ms)", "mark(e.kind, only and 150)"},
+		{scripts + "acquire_free.lua", "kind == 'm' or call('ZCARD', shared) == 0", "true"},
 		{scripts + "grant.lua", "return not held and (e.kind == 'm' or call('ZCARD', shared) == 0)", "return not held"}}},
 	{"late-requests", "a request that comes after its own leave is run", "lose-one", []edit{
-		{scripts + "acquire.lua", "if latest > 0 and now > latest then", "if false then"}}},
+		{scripts + "acquire_free.lua", "if latest > 0 and now > latest then", "if false then"}}},
 }
