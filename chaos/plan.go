@@ -59,7 +59,7 @@ const (
 	NetReset      Kind = "net-reset"     // the same with RST
 	NetHole       Kind = "net-hole"      // bytes vanish; Arg: direction and role
 	NetDelay      Kind = "net-delay"     // bytes come later; Arg: direction and role
-	NetFade       Kind = "net-fade"      // bytes come later and later, and then vanish for longer than a lease
+	NetFade       Kind = "net-fade"      // replies come later, and then nothing passes for longer than a lease
 	NetRefuse     Kind = "net-refuse"    // connections end, and no new ones come to be
 	LoseOne       Kind = "lose-one"      // one request or reply is lost or late; Arg: how
 	ClientKill    Kind = "client-kill"   // CLIENT KILL; Arg: of commands, of messages
@@ -117,7 +117,7 @@ func PlanFor(seed uint64, length time.Duration) Plan {
 	if r.IntN(2) == 0 {
 		p.Keys = append(p.Keys, Key{Name: "sem", Kind: "semaphore", Size: 1 + r.Int64N(maxSize)})
 	}
-	p.Leases = []time.Duration{time.Second, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second}
+	p.Leases = []time.Duration{time.Second, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second, 4 * time.Second}
 	if r.IntN(6) == 0 {
 		p.Leases = []time.Duration{10 * time.Second}
 	}
@@ -158,9 +158,9 @@ func (p Plan) schedule(r *rand.Rand) []Fault {
 		f := Fault{At: at, Kind: deck[r.IntN(len(deck))], Slot: -1, Arg: r.IntN(1 << 16)}
 		f.For = p.lasts(f.Kind, r)
 		switch f.Kind {
-		case WorkerKill, WorkerStop, WorkerClose:
+		case WorkerKill, WorkerStop, WorkerClose, NetFade:
 			f.Slot = r.IntN(p.Workers)
-		case NetCut, NetReset, NetHole, NetDelay, NetFade, NetRefuse, LoseOne, Rights:
+		case NetCut, NetReset, NetHole, NetDelay, NetRefuse, LoseOne, Rights:
 			if r.IntN(4) > 0 {
 				f.Slot = r.IntN(p.Workers)
 			}
