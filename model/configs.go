@@ -147,7 +147,7 @@ func without() []Config {
 	add(SameAnswer, Twice, s, func(c *Config) { c.Faults.Lost, c.Latest = 1, 1 })
 	add(TellFront, ServedLate, l3, func(c *Config) { c.Faults.GiveUp, c.Faults.Crash = 1, 1 })
 	add(TellAgain, NeverIn, l, func(c *Config) { c.Sticky, c.Grace, c.Serve, c.Faults.Break = true, 0, 12, 1 })
-	add(LeaveLost, LeftTaken, l, func(c *Config) { c.Grace, c.First = 1, 1 })
+	add(LeaveLost, LeftTaken, l, func(c *Config) { c.Grace, c.First, c.Names = 1, 1, [maxClients]int8{1, 1} })
 	add(ForgetReleased, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add(LatestTime, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add(LeaveAgain, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })

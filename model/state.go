@@ -9,8 +9,8 @@ const (
 	maxClients   = 3
 	maxHolds     = 4
 	maxQueue     = 5
-	maxRequests  = 7
-	maxReplies   = 6
+	maxRequests  = 8
+	maxReplies   = 8
 	maxMessages  = 4
 	maxFarewells = 3
 
