@@ -146,6 +146,7 @@ type client struct {
 	unsure    bool // a request of it was never answered: it may be run until latest
 	look      bool // check at once
 	front     bool
+	watching  bool // the key, so that it has checked since it came to the front
 	checkAt   int8
 	number    int8
 	until     int8
