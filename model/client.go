@@ -54,7 +54,7 @@ func (m *Model) check(s *State, ci int8) {
 	c.look = false
 	c.checkAt = s.now + 1
 	if m.Timed {
-		c.checkAt = s.now + m.Lease
+		c.checkAt, c.watching = s.now+m.Lease, c.front
 	}
 	s.send(request{kind: check, client: ci, attempt: c.attempt, sent: s.now, session: c.hears})
 }
@@ -86,7 +86,7 @@ func (m *Model) unlock(s *State, ci int8, next bool) {
 
 func (c *client) clearAttempt() {
 	c.phase, c.attempt, c.begun, c.first, c.pair, c.paired, c.server = idle, 0, false, 0, 0, false, 0
-	c.latest, c.unsure, c.look, c.front, c.checkAt = 0, false, false, false, 0
+	c.latest, c.unsure, c.look, c.front, c.watching, c.checkAt = 0, false, false, false, false, 0
 	c.clearHold()
 }
 
@@ -128,7 +128,10 @@ func (m *Model) onReply(s *State, i int8) {
 			break
 		}
 		c.until = max(c.until, p.until)
-		c.proof, c.session, c.byRenewal = p.sent, p.session, !m.keeps(OneProof)
+		if p.sent >= c.proof {
+			c.proof, c.session = p.sent, p.session
+		}
+		c.byRenewal = !m.keeps(OneProof)
 		c.contended = c.contended || p.waiting
 	case beat:
 		m.onBeat(s, ci, p)
@@ -203,15 +206,14 @@ func (m *Model) schedule(s *State, ci int8, p reply) {
 		wait = min(wait, max(p.remaining, 1))
 	}
 	if grace := m.graceOf(ci); grace > 0 && !s.foreign {
-		switch {
-		case p.place == 1:
+		if n := int(p.place); n == 1 {
 			wait = min(wait, max(grace/4, 1))
-		case p.place == 2 && m.keeps(PlaceTimer):
-			wait = min(wait, 2*grace)
+		} else if n < 2*int(m.Lease)/int(grace) && m.keeps(PlaceTimer) {
+			wait = int8(min(int(wait), int(grace)*n*n/2))
 		}
 	}
-	if c.front && p.place != 1 {
-		wait = min(wait, 1) // told so meanwhile: it watches the key, and checks once it does
+	if c.front && !c.watching {
+		wait = min(wait, 1) // it watches the key soon, and checks once it does
 	}
 	c.checkAt = never
 	if wait < never-s.now {
@@ -325,7 +327,10 @@ func (f *farewell) due(now int8) bool {
 
 func (m *Model) onReleased(s *State, ci int8, p reply) {
 	c := &s.clients[ci]
-	m.forgetReleased(s, ci)
+	if c.givenUnsure && c.givenLatest >= p.at {
+		m.sayFarewell(s, ci, farewell{attempt: c.givingUp, latest: c.givenLatest, unsure: true})
+	}
+	c.clearRelease()
 	if c.phase != joining {
 		return // no next one, or it was granted or given up meanwhile
 	}
@@ -337,17 +342,6 @@ func (m *Model) onReleased(s *State, ci int8, p reply) {
 		m.take(s, ci, reply{result: gone})
 	default:
 		m.take(s, ci, p)
-	}
-}
-
-// forgetReleased ends a release, and has the server keep nothing that a lost request of the hold's attempt
-// made, or may yet make.
-func (m *Model) forgetReleased(s *State, ci int8) {
-	c := &s.clients[ci]
-	f := farewell{attempt: c.givingUp, latest: c.givenLatest, unsure: c.givenUnsure}
-	c.clearRelease()
-	if f.unsure && m.keeps(ForgetReleased) {
-		m.sayFarewell(s, ci, f)
 	}
 }
 
@@ -395,9 +389,10 @@ func (m *Model) onMessage(s *State, ci int8) {
 		if !c.front {
 			c.front = true
 			if c.phase == waiting {
-				c.checkAt = min(c.checkAt, s.now+1) // it watches the key, and checks once it does
+				c.checkAt = min(c.checkAt, s.now+1) // it watches the key soon, and checks once it does
 			}
 		}
+	case x.attempt == c.givingUp && m.keeps(EndingAlone):
 	case !known && x.verb != waitsMsg:
 		m.sayFarewell(s, ci, farewell{attempt: x.attempt})
 	}
@@ -452,7 +447,7 @@ func (m *Model) unanswered(s *State, ci int8, kind requestKind, attempt, next in
 			m.give(s, ci)
 			break
 		}
-		m.forgetReleased(s, ci) // it lapses with its lease
+		c.clearRelease() // it lapses with its lease
 		if c.phase == joining {
 			c.phase = asking
 			m.ask(s, ci)

@@ -84,7 +84,14 @@ func Configs() []Config {
 	big("detection: a broken connection, two beats", d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 2 })
 	big("detection: a broken connection, a beat, a renewal", d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Faults.Renew = 1, 1, 1 })
 	big("detection: two broken connections, a beat", d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.HalfOld = 2, 1, true })
-	big("detection: two broken connections, a beat, an old SUBSCRIBE", d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Faults.Ghost = 2, 1, 1 })
+	// Known: the server runs a SUBSCRIBE of an earlier connection after it closed the one that followed, and a
+	// beat takes that for its own. Beats that count their own subscription alone would not.
+	big("detection: an old SUBSCRIBE runs late", d, func(c *Config) {
+		c.Faults.Break, c.Faults.Beat, c.Faults.Ghost, c.Want = 2, 1, 1, NotCovered
+	})
+	big("detection: an old SUBSCRIBE runs late, beats of their own", d, func(c *Config) {
+		c.Faults.Break, c.Faults.Beat, c.Faults.Ghost, c.OwnBeat = 2, 1, 1, true
+	})
 	big("detection: a replica, a broken connection, a beat", d, func(c *Config) { c.Faults.Demote, c.Faults.Break, c.Faults.Beat = 1, 1, 1 })
 	big("detection: a lost request, a broken connection", d, func(c *Config) { c.Faults.Break, c.Faults.Lost, c.Latest = 1, 1, 1 })
 
@@ -103,7 +110,7 @@ func Configs() []Config {
 	add("liveness: one gives up, a lost request", l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add("liveness: a crash", l, func(c *Config) { c.Faults.Crash, c.Clean = 1, 0 })
 	add("liveness: a replica", l, func(c *Config) { c.Faults.Demote, c.Deaf = 1, true })
-	add("liveness: a lease lost", l, func(c *Config) {
+	big("liveness: a lease lost", l, func(c *Config) {
 		c.Faults.Break, c.Grace, c.First, c.Ticks, c.Names = 1, 2, 2, 3, [maxClients]int8{2, 2}
 	})
 	add("liveness: overlapping readers keep it", l, func(c *Config) { c.Sticky, c.Grace, c.Serve, c.Faults.Break = true, 0, 12, 1 })
@@ -147,13 +154,12 @@ func without() []Config {
 	add(SameAnswer, Twice, s, func(c *Config) { c.Faults.Lost, c.Latest = 1, 1 })
 	add(TellFront, ServedLate, l3, func(c *Config) { c.Faults.GiveUp, c.Faults.Crash = 1, 1 })
 	add(TellAgain, NeverIn, l, func(c *Config) { c.Sticky, c.Grace, c.Serve, c.Faults.Break = true, 0, 12, 1 })
-	add(LeaveLost, LeftTaken, l, func(c *Config) { c.Grace, c.First = 1, 1 })
-	add(ForgetReleased, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
+	add(LeaveLost, LeftTaken, l, func(c *Config) { c.Grace, c.First, c.Names = 1, 1, [maxClients]int8{1, 1} })
+	add(EndingAlone, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add(LatestTime, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add(LeaveAgain, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add(OneSession, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
-	add(BeatOwn|BeatSession, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
-	add(BeatOwn, NotCovered, d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Faults.Ghost, c.Big = 2, 1, 1, true })
+	add(BeatSession, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
 	add(BeatCounted, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
 	add(OneProof, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Renew = 1, 1 })
 	add(ProofOnArrival, TokenFell, d, func(c *Config) { c.Faults.Break = 1 })

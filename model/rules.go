@@ -30,13 +30,13 @@ const (
 	// TellFront: whoever comes to the front of the queue is told, whatever brought it there. Without: only
 	// a grant tells.
 	TellFront
-	// TellAgain: check and renew say to a holder that someone waits. Without: only acquire does.
+	// TellAgain: check says to a holder that someone waits. Without: only acquire does.
 	TellAgain
 	// LeaveLost: a hold taken as lost is followed by leave. Without: it lapses.
 	LeaveLost
-	// ForgetReleased: a release is followed by leave where a request of the hold's attempt was lost.
-	// Without: it is not.
-	ForgetReleased
+	// EndingAlone: a grant for a hold that is being released is no reason to leave. Without: it is, like one
+	// for any attempt that nobody here knows.
+	EndingAlone
 	// LatestTime: requests that create something name a latest server time. Without: they may be run at
 	// any time.
 	LatestTime
@@ -46,8 +46,6 @@ const (
 	// OneSession: a beat counts only over the subscription under which the hold was last confirmed.
 	// Without: over any.
 	OneSession
-	// BeatOwn: a beat counts the one subscription that it was sent under. Without: any of its Client's.
-	BeatOwn
 	// BeatSession: a beat whose reply comes under another subscription than it was sent under is no proof.
 	// Without: it is.
 	BeatSession
@@ -81,8 +79,8 @@ const (
 
 var ruleNames = []string{
 	"Remaining", "LeaseInMessage", "SamePair", "SendAlone", "CountFirst", "NewName", "NumberAtGrant", "SameAnswer",
-	"TellFront", "TellAgain", "LeaveLost", "ForgetReleased", "LatestTime", "LeaveAgain",
-	"OneSession", "BeatOwn", "BeatSession", "BeatCounted", "OneProof", "ProofOnArrival", "OwnGrace", "Cut", "Prune", "PlaceTimer",
+	"TellFront", "TellAgain", "LeaveLost", "EndingAlone", "LatestTime", "LeaveAgain",
+	"OneSession", "BeatSession", "BeatCounted", "OneProof", "ProofOnArrival", "OwnGrace", "Cut", "Prune", "PlaceTimer",
 	"FrontTimer", "GapLook", "ShortFirst",
 }
 
@@ -140,6 +138,7 @@ type Config struct {
 	Faults   Faults
 	Without  Rule
 	OnlyA    bool // faults, renewals and beats are A's alone
+	OwnBeat  bool // a beat counts the one subscription that it was sent under, instead of all of its Client's
 	Mixed    bool // client A has crash detection off
 	HalfOpen bool // connections of the dead stay open
 	Deaf     bool // a connection that hangs on a replica stays so

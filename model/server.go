@@ -23,7 +23,7 @@ func (m *Model) run(s *State, i int8) {
 		m.runRenew(s, r)
 	case beat:
 		n := s.listeners(r.client)
-		if c := &s.clients[r.client]; m.keeps(BeatOwn) {
+		if c := &s.clients[r.client]; m.OwnBeat {
 			n = 0
 			if r.session == c.sessions && c.counted && !c.replica {
 				n = 1
@@ -376,7 +376,7 @@ func (m *Model) runRenew(s *State, r request) {
 	}
 	s.holds[i].end = s.now + m.Lease
 	p := m.heldReply(s, r, i)
-	p.waiting = p.waiting && m.keeps(TellAgain)
+	p.waiting = false // it does not look at the queue
 	m.answer(s, r, p)
 }
 

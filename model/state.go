@@ -9,8 +9,8 @@ const (
 	maxClients   = 3
 	maxHolds     = 4
 	maxQueue     = 5
-	maxRequests  = 7
-	maxReplies   = 6
+	maxRequests  = 8
+	maxReplies   = 8
 	maxMessages  = 4
 	maxFarewells = 3
 
@@ -146,6 +146,7 @@ type client struct {
 	unsure    bool // a request of it was never answered: it may be run until latest
 	look      bool // check at once
 	front     bool
+	watching  bool // the key, so that it has checked since it came to the front
 	checkAt   int8
 	number    int8
 	until     int8
