@@ -195,7 +195,7 @@ func TestWhatMayPassIsToldFromWhatCannot(t *testing.T) {
 		require.Equal(t, want, judge(err), text)
 		require.True(t, isReply(err), text)
 	}
-	for _, err := range []error{io.EOF, context.DeadlineExceeded, valkey.ErrClosing, errCut} {
+	for _, err := range []error{io.EOF, context.DeadlineExceeded, valkey.ErrClosing, errWire} {
 		require.Equal(t, passing, judge(err))
 		require.False(t, isReply(err))
 	}
