@@ -14,7 +14,6 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
-	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
 // unsteady is a server that cuts connections for half of a request's time limit, and then is silent.
@@ -139,38 +138,6 @@ func TestGoroutinesOfOneClientGetTheLockInTheOrderTheyCame(t *testing.T) {
 		first.Unlock()
 		for i := range 100 {
 			require.Equal(t, i, <-order)
-		}
-	})
-}
-
-func TestClientsGetTheLockInTheOrderInWhichTheyQueued(t *testing.T) {
-	const clients, turns = 8, 100
-	testserver.Each(t, nil, func(t *testing.T, s *testserver.Server) {
-		first := newClient(t, s.Client(t))
-		gate := first.Mutex("orders")
-		gate.Lock()
-		var order []int // guarded by the lock itself
-		var wg sync.WaitGroup
-		for i := range clients {
-			c := newClient(t, s.Client(t))
-			m := c.Mutex("orders")
-			wg.Go(func() {
-				for turn := range turns {
-					m.Lock()
-					order = append(order, i)
-					if turn < turns-1 {
-						queued(t, s, c, "orders", clients-1) // who unlocked before is in the queue again
-					}
-					m.Unlock()
-				}
-			})
-			queued(t, s, first, "orders", i+1)
-		}
-		gate.Unlock()
-		wg.Wait()
-		require.Len(t, order, clients*turns)
-		for i, who := range order {
-			require.Equal(t, i%clients, who, "turn %d", i)
 		}
 	})
 }
