@@ -19,8 +19,8 @@ import (
 
 func TestSubscriberKilledWhileTheLockIsReleased(t *testing.T) {
 	t.Parallel()
-	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
-		p := newPair(t, s, "orders", WithLease(30*time.Second))
+	onBothByDefault(t, notifying, func(t *testing.T, s *testserver.Server, opts ...Option) {
+		p := newPair(t, s, "orders", append(opts, WithLease(30*time.Second))...)
 		for range 5 {
 			// The grant's message goes out while nobody listens, or nobody is there to be granted it.
 			command(t, s, "CLIENT", "KILL", "TYPE", "pubsub")
@@ -41,8 +41,8 @@ func TestSubscriberKilledWhileTheLockIsReleased(t *testing.T) {
 
 func TestAllConnectionsKilled(t *testing.T) {
 	t.Parallel()
-	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
-		p := newPair(t, s, "orders", WithLease(3*time.Second))
+	onBothByDefault(t, notifying, func(t *testing.T, s *testserver.Server, opts ...Option) {
+		p := newPair(t, s, "orders", append(opts, WithLease(3*time.Second))...)
 		l, _ := FromContext(p.held)
 		for range 5 {
 			for _, kind := range []string{"normal", "pubsub"} {

@@ -14,8 +14,8 @@ import (
 
 func TestScriptsAreFlushed(t *testing.T) {
 	t.Parallel()
-	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
-		p := newPair(t, s, "orders", WithLease(time.Second))
+	onBothByDefault(t, notifying, func(t *testing.T, s *testserver.Server, opts ...Option) {
+		p := newPair(t, s, "orders", append(opts, WithLease(time.Second))...)
 		l, _ := FromContext(p.held)
 		for range 3 { // before a renewal, a hand-over, an acquisition …
 			command(t, s, "SCRIPT", "FLUSH")

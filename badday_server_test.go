@@ -124,8 +124,8 @@ func TestUnlockOfAFrozenServer(t *testing.T) {
 
 func TestServerRestartedEmpty(t *testing.T) {
 	t.Parallel()
-	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
-		p := newPair(t, s, "orders", WithLease(3*time.Second))
+	onBothByDefault(t, notifying, func(t *testing.T, s *testserver.Server, opts ...Option) {
+		p := newPair(t, s, "orders", append(opts, WithLease(3*time.Second))...)
 		s.Restart()
 		p.lost(CauseDeleted, CauseTaken)
 		require.Positive(t, p.waiter.c.Stats().Reconnects)
@@ -135,8 +135,8 @@ func TestServerRestartedEmpty(t *testing.T) {
 
 func TestServerRestartedWithItsData(t *testing.T) {
 	t.Parallel()
-	onBoth(t, append([]string{"--appendonly", "yes"}, notifying...), func(t *testing.T, s *testserver.Server) {
-		p := newPair(t, s, "orders", WithLease(4*time.Second))
+	onBothByDefault(t, append([]string{"--appendonly", "yes"}, notifying...), func(t *testing.T, s *testserver.Server, opts ...Option) {
+		p := newPair(t, s, "orders", append(opts, WithLease(4*time.Second))...)
 		l, _ := FromContext(p.held)
 		s.Restart()
 		before := l.Until()

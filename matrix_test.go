@@ -21,14 +21,15 @@ import (
 var faults = []struct {
 	name   string
 	action proxy.Action
+	late   time.Duration // how much later it is run
 }{
-	{"request lost, silent", proxy.LoseRequest},
-	{"request lost, cut", proxy.LoseRequestCut},
-	{"reply lost, silent", proxy.LoseReply},
-	{"reply lost, cut", proxy.LoseReplyCut},
+	{"request lost, silent", proxy.LoseRequest, 0},
+	{"request lost, cut", proxy.LoseRequestCut, 0},
+	{"reply lost, silent", proxy.LoseReply, 0},
+	{"reply lost, cut", proxy.LoseReplyCut, 0},
 	// The connection is given up after a second; what is under way on it is run all the same.
-	{"late", proxy.Delay(1500 * time.Millisecond)},
-	{"later than its latest time", proxy.Delay(requestLimit + time.Second)},
+	{"late", proxy.Delay(1500 * time.Millisecond), 1500 * time.Millisecond},
+	{"later than its latest time", proxy.Delay(requestLimit + time.Second), requestLimit + time.Second},
 }
 
 // cell is one scenario with one fault.
@@ -37,8 +38,8 @@ type cell struct {
 	s      *testserver.Server
 	proxy  *proxy.Proxy
 	key    string
-	rule   func() *proxy.Rule // arms the fault
-	inside atomic.Int32       // how many hold
+	fault  func() <-chan struct{} // arms the fault, and tells when it has happened
+	inside atomic.Int32           // how many hold
 
 	far, near *Mutex // of the Client behind the proxy, and of one that has no trouble
 	third     *Mutex // of a third Client
@@ -51,7 +52,7 @@ var matrix = []struct {
 	run          func(c *cell)
 }{
 	{"acquire uncontended", "acquire", func(c *cell) {
-		fired := c.rule().Fired()
+		fired := c.fault()
 		far := c.lock(c.far)
 		<-fired
 		waits := take(context.Background(), c.near)
@@ -61,7 +62,7 @@ var matrix = []struct {
 	}},
 	{"acquire that queues", "acquire", func(c *cell) {
 		near := c.lock(c.near)
-		fired := c.rule().Fired()
+		fired := c.fault()
 		waits := take(context.Background(), c.far)
 		<-fired
 		queued(c.t, c.s, c.near.c, c.key, 1)
@@ -71,10 +72,21 @@ var matrix = []struct {
 		c.unlock(c.far, c.enter(waits.got(c.t, soon)))
 		c.unlock(c.third, c.enter(behind.got(c.t, soon)))
 	}},
+	{"acquire uncontended that is given up", "acquire", func(c *cell) {
+		ctx, cancel := context.WithCancel(context.Background())
+		fired := c.fault()
+		waits := take(ctx, c.far)
+		<-fired
+		cancel()
+		waits.wait(c.t, time.Second)
+		if waits.err == nil { // its connection was cut, and it was quick
+			c.unlock(c.far, c.enter(waits.ctx))
+		}
+	}},
 	{"acquire that is given up", "acquire", func(c *cell) {
 		near := c.lock(c.near)
 		ctx, cancel := context.WithCancel(context.Background())
-		fired := c.rule().Fired()
+		fired := c.fault()
 		waits := take(ctx, c.far)
 		<-fired
 		cancel()
@@ -85,7 +97,7 @@ var matrix = []struct {
 		far := c.lock(c.far)
 		waits := take(context.Background(), c.near)
 		queued(c.t, c.s, c.near.c, c.key, 1)
-		fired := c.rule().Fired()
+		fired := c.fault()
 		c.unlock(c.far, far)
 		<-fired
 		c.unlock(c.near, c.enter(waits.got(c.t, soon)))
@@ -96,7 +108,7 @@ var matrix = []struct {
 		waits := take(context.Background(), c.near)
 		queued(c.t, c.s, c.near.c, c.key, 1)
 		eventually(c.t, soon, "a goroutine waits here", func() bool { return waitingHere(c.far) == 1 })
-		fired := c.rule().Fired()
+		fired := c.fault()
 		c.unlock(c.far, far)
 		<-fired
 		c.unlock(c.near, c.enter(waits.got(c.t, soon)))
@@ -106,7 +118,7 @@ var matrix = []struct {
 		far := c.lock(c.far)
 		again := take(context.Background(), c.far)
 		eventually(c.t, soon, "a goroutine waits here", func() bool { return waitingHere(c.far) == 1 })
-		fired := c.rule().Fired()
+		fired := c.fault()
 		c.unlock(c.far, far)
 		<-fired
 		c.unlock(c.far, c.enter(again.got(c.t, soon)))
@@ -116,7 +128,7 @@ var matrix = []struct {
 		ctx, cancel := context.WithCancel(context.Background())
 		waits := take(ctx, c.far)
 		queued(c.t, c.s, c.near.c, c.key, 1)
-		fired := c.rule().Fired()
+		fired := c.fault()
 		cancel()
 		require.ErrorIs(c.t, waits.failed(c.t, time.Second), context.Canceled)
 		behind := take(context.Background(), c.third)
@@ -126,7 +138,7 @@ var matrix = []struct {
 	}},
 	{"check that finds it taken", "check", func(c *cell) {
 		command(c.t, c.s, "SET", c.key, "foreign", "PX", "60000")
-		fired := c.rule().Fired()
+		fired := c.fault()
 		waits := take(context.Background(), c.far) // it checks as soon as it watches the key
 		<-fired
 		command(c.t, c.s, "DEL", c.key)
@@ -136,12 +148,12 @@ var matrix = []struct {
 		command(c.t, c.s, "SET", c.key, "foreign", "PX", "700")
 		waits := take(context.Background(), c.far)
 		watched(c.t, c.s, c.key, 1)
-		fired := c.rule().Fired()
+		fired := c.fault()
 		<-fired // when the foreign lease ends, at the latest
 		c.unlock(c.far, c.enter(waits.got(c.t, soon)))
 	}},
 	{"renew", "renew", func(c *cell) {
-		fired := c.rule().Fired()
+		fired := c.fault()
 		far := c.lock(c.far)
 		waits := take(context.Background(), c.near)
 		<-fired
@@ -197,7 +209,8 @@ func TestEveryRequestMayBeLostOrLate(t *testing.T) {
 			require.NoError(t, err)
 			digests[name] = digest
 		}
-		near, third := on(t, s), on(t, s)
+		crash := WithCrashDetection(10 * time.Second)
+		near, third := on(t, s, crash), on(t, s, crash)
 		var cells []sub
 		for _, scenario := range matrix {
 			for _, f := range faults {
@@ -209,18 +222,28 @@ func TestEveryRequestMayBeLostOrLate(t *testing.T) {
 				if scenario.script == "renew" {
 					lease = 6 * time.Second
 				}
-				far := through(t, s, p, WithLease(lease))
+				far := through(t, s, p, crash, WithLease(lease))
 				cells = append(cells, sub{name, func(t *testing.T) {
 					c := &cell{
 						t: t, s: s, proxy: p, key: name,
 						far: far.Mutex(name), near: near.Mutex(name), third: third.Mutex(name),
-						rule: func() *proxy.Rule { return p.On(digests[scenario.script], f.action) },
+					}
+					late := make(chan struct{})
+					c.fault = func() <-chan struct{} {
+						fired := p.On(digests[scenario.script], f.action).Fired()
+						go func() {
+							defer close(late)
+							<-fired
+							<-time.After(f.late)
+						}()
+						return fired
 					}
 					scenario.run(c)
 					require.Zero(t, c.inside.Load())
-					// One connection for commands, one for messages: the one with the fault has ended, and
-					// what was under way on it has been run.
-					eventually(t, soon, "the late request has come", func() bool { return p.Conns() <= 2 })
+					// The late request has been run, and the connection that it came by has ended: there is
+					// one for commands and one for messages.
+					<-late
+					eventually(t, soon, "the connection has ended", func() bool { return p.Conns() <= 2 })
 					nothingLeft(t, s, name)
 					c.unlock(c.third, c.enter(lock(t, c.third)))
 					require.Empty(t, far.Stats().Lost)

@@ -48,6 +48,19 @@ func onBoth(t *testing.T, args []string, fn func(t *testing.T, s *testserver.Ser
 	together(t, parts...)
 }
 
+// onBothByDefault is onBoth, without crash detection and turn and once more with both, as they are by default.
+func onBothByDefault(t *testing.T, args []string, fn func(t *testing.T, s *testserver.Server, opts ...Option)) {
+	t.Helper()
+	onBoth(t, args, func(t *testing.T, s *testserver.Server) {
+		together(t,
+			sub{"by the lease alone", func(t *testing.T) { fn(t, s) }},
+			sub{"with crash detection", func(t *testing.T) {
+				fn(t, testserver.Start(t, s.Flavor(), args...), WithCrashDetection(defaultGrace), WithTurn(defaultTurn))
+			}},
+		)
+	})
+}
+
 // on makes a Client on a connection of its own to the server.
 func on(t testing.TB, s *testserver.Server, opts ...Option) *Client {
 	t.Helper()
