@@ -120,10 +120,9 @@ local function find_hold(ref, mode)
     end
     return nil
   end
-  local all = call('ZRANGE', shared, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    if string.find(all[i], ref, 1, true) and parse(entry_of(all[i])).ref == ref then
-      return all[i], all[i + 1] - now
+  for _, value in ipairs(call('ZRANGE', shared, 0, -1)) do
+    if string.find(value, ref, 1, true) and parse(entry_of(value)).ref == ref then
+      return value, call('ZSCORE', shared, value) - now
     end
   end
   return nil
