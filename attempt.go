@@ -28,9 +28,10 @@ type attempt struct {
 	unsure   bool          // a request was never answered: it may still be run
 	latest   int64         // the latest server time that any request named
 
-	// Send time and server time of one request whose reply has come: what a grant's time is measured by.
-	// Before the first there is the send time alone.
-	sent   time.Time
+	// Send time and server time of one request whose reply has come: what a grant's time is measured by, if
+	// it comes over the subscription of that time. Before the first, and over another (perhaps to a node with
+	// another clock), there is the send time alone.
+	sent   moment
 	server int64
 
 	wake    chan struct{} // capacity 1
@@ -135,9 +136,9 @@ func (a *attempt) unanswered() int64 {
 func (a *attempt) begin(latest int64) (sent moment) {
 	a.inFlight++
 	a.latest = max(a.latest, latest)
-	sent = a.g.c.now()
-	if a.sent.IsZero() {
-		a.sent = sent.at
+	sent = a.g.ear.now()
+	if a.sent.at.IsZero() {
+		a.sent = sent
 	}
 	return sent
 }
@@ -173,7 +174,7 @@ func (a *attempt) ask() (queued bool) {
 	began := time.Now()
 	for {
 		try := a.alone != nil
-		if !try && !c.hub.hears() {
+		if !try && g.ear.watch.session() == 0 {
 			// Nobody could tell us of a grant. A free lock can be had all the same.
 			try = true
 		}
@@ -182,7 +183,7 @@ func (a *attempt) ask() (queued bool) {
 			g.unlock()
 			return false
 		}
-		latest := c.latest()
+		latest := g.ear.latest()
 		sent := a.begin(latest)
 		limit := sent.at.Add(requestLimit)
 		if a.want.try {
@@ -197,7 +198,7 @@ func (a *attempt) ask() (queued bool) {
 		g.mu.Lock()
 		a.end(err)
 		if err == nil {
-			c.heard(r.Now)
+			g.ear.heard(r.Now)
 		}
 		if a.over {
 			g.unlock()
@@ -209,7 +210,7 @@ func (a *attempt) ask() (queued bool) {
 			if r.Outcome == protocol.Busy && a.alone == nil {
 				g.unlock()
 				ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
-				err := c.hub.ready(ctx)
+				err := g.ear.ready(ctx)
 				cancel()
 				if err == nil {
 					continue
@@ -332,7 +333,7 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		return false
 	case protocol.Queued:
 		a.queued = true
-		a.sent, a.server = sent.at, r.Now
+		a.sent, a.server = sent, r.Now
 		if a.front.IsZero() && r.Place == 1 {
 			a.front = time.Now()
 		}
@@ -347,6 +348,7 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		a.fail(mismatch(g, r.Holder), fatal)
 		return false
 	default: // gone: it was dropped, and joins anew under a new name
+		g.ear.doubt()
 		if a.unsure {
 			a.forget()
 		}
@@ -392,8 +394,8 @@ func (a *attempt) message(m protocol.Message, session int64) {
 	switch m.Verb {
 	case protocol.Grant:
 		now := time.Now()
-		until := a.sent
-		if a.server != 0 {
+		until := a.sent.at
+		if a.server != 0 && a.sent.session == session {
 			until = until.Add(time.Duration(m.Now-a.server) * time.Millisecond)
 		}
 		if until.After(now) {
@@ -529,7 +531,7 @@ func (a *attempt) check(echo bool) {
 	g.unlock()
 	heard := time.Duration(-1)
 	if a.want.opts.grace > 0 {
-		heard = c.hub.upFor()
+		heard = g.ear.watch.upFor()
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
 	r, err := c.server.Check(ctx, g.keys, a.entry, echo, heard)
@@ -538,9 +540,9 @@ func (a *attempt) check(echo bool) {
 	defer g.unlock()
 	a.end(nil) // a check makes nothing, answered or not
 	if err == nil {
-		c.heard(r.Now)
+		g.ear.heard(r.Now)
 		if echo {
-			c.hub.expectEcho(sent.at)
+			g.ear.watch.expectEcho(sent.at)
 		}
 	}
 	if a.over {

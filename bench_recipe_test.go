@@ -75,6 +75,15 @@ type primitive struct {
 	make func(c *Client, i int, key string) sync.Locker // the i-th Client's
 }
 
+// crowd is a locker of each Client.
+func (p primitive) crowd(clients []*Client, key string) []sync.Locker {
+	var lockers []sync.Locker
+	for i, c := range clients {
+		lockers = append(lockers, p.make(c, i, key))
+	}
+	return lockers
+}
+
 // primitives: of an RWMutex every fourth Client writes, of a Semaphore two may hold at a time.
 var primitives = []primitive{
 	{"mutex", func(c *Client, _ int, key string) sync.Locker { return c.Mutex(key) }},

@@ -62,9 +62,9 @@ type readers struct {
 	in      chan struct{}
 }
 
-func newReaders(s *situation, n int) *readers {
+func newReaders(s *situation, n int, opts ...Option) *readers {
 	r := &readers{s: s, key: s.tb.Name(), in: make(chan struct{}, n)}
-	for _, c := range s.clients(n + 1) {
+	for _, c := range s.clients(n+1, opts...) {
 		r.readers = append(r.readers, c.RWMutex(r.key))
 	}
 	r.writer, r.readers = r.readers[0], r.readers[1:]

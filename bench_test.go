@@ -121,11 +121,11 @@ func BenchmarkContended(b *testing.B) {
 	clients := s.clients(201)
 	client := s.dial()
 	for _, p := range primitives {
-		for _, waiting := range []int{2, 16, 64, 200} {
+		for _, waiting := range waitings {
 			b.Run(fmt.Sprintf("primitive=%s/waiting=%d", p.name, waiting), func(b *testing.B) {
-				var ours, recipes []sync.Locker
-				for i, c := range clients[:waiting+1] {
-					ours = append(ours, p.make(c, i, b.Name()))
+				ours := p.crowd(clients[:waiting+1], b.Name())
+				var recipes []sync.Locker
+				for range ours {
 					recipes = append(recipes, newRecipe(client, b.Name()+"/recipe"))
 				}
 				compare(b, s.wire, len(ours), func(n int) { contend(ours, n) }, func(n int) { contend(recipes, n) })

@@ -24,37 +24,36 @@ const (
 	closeLimit = 5 * time.Second
 )
 
-// Client makes primitives that live on one server, and owns all that they need: one subscriber
-// connection, their renewals, their background work. A process needs one Client for a server; it is safe
-// for use by many goroutines.
+// Client makes primitives that live on one server or cluster, and owns all that they need: one subscriber
+// connection (in a cluster one for each node that it listens to), their renewals, their background work. A
+// process needs one Client for a server; it is safe for use by many goroutines.
 type Client struct {
 	server protocol.Server
 	opts   options
 	id     string
 	hub    *hub
 	stats  counters
-	beat   heartbeat
 	db     int // for the names of keyspace channels
 
 	crew   crew
 	ctx    context.Context // of all background requests
 	cancel context.CancelFunc
 	start  time.Time    // local times are counted from here
-	offset atomic.Int64 // server ms - local ms, as of the last reply
+	offset atomic.Int64 // server ms - local ms, as of the last reply of any node
 
 	mu      sync.Mutex
 	gates   map[gateKey]*gate
+	ears    map[string]*listener // by tag
 	closed  bool
 	closing sync.Once
 	empty   chan struct{} // closed when Close has ended all holds
 	done    chan struct{} // closed when Close is through
 
-	ready    atomic.Bool   // New is through
-	heardOut chan struct{} // closed when the hub is through
-	probing  sync.Mutex    // one probe at a time
-	trial    *watch        // the key that probes write
-	events   atomic.Int64  // that it has made
-	probed   chan struct{} // capacity 1: the echo of a probe came
+	ready   atomic.Bool   // New is through
+	probing chan struct{} // capacity 1: one probe at a time
+	trial   *watch        // the key that probes write
+	events  atomic.Int64  // that it has made
+	probed  chan struct{} // capacity 1: the echo of a probe came
 }
 
 type gateKey struct {
@@ -71,19 +70,22 @@ type gateKey struct {
 // break a lock from the outside: a server that may evict keys, a replica. A failed New leaves nothing
 // behind.
 //
-// Cluster clients are refused for now.
+// With Sentinel (ClientOption.Sentinel) all goes to the primary, and goes over to the next one by itself; until
+// there is one, Lock waits. In a cluster the nodes' own connections are made when a lock of theirs is first
+// used and end 30 s after the last; messages are shard messages, which stay on the node of the key. All that
+// is said of a server holds for the primary that owns the key's slot. While a slot is migrated the server
+// refuses scripts on its keys, so its locks stand still until that is over: holds are lost if it takes longer
+// than their lease. A failover of either kind may lose the last writes, and with them a lock that is held: see
+// [WithReplicas], and [Lease.Token].
 func New(c valkey.Client, opts ...Option) (*Client, error) {
 	o := defaultOptions()
 	if err := o.apply(opts); err != nil {
 		return nil, err
 	}
 	o.made = true
-	if c.Mode() == valkey.ClientModeCluster {
-		return nil, fmt.Errorf("%w: a cluster client; give a client of one server or of Sentinel's primary (ClientOption.ForceSingleClient, ClientOption.Sentinel)", ErrInvalidOption)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &Client{
-		server: protocol.Server{Client: c},
+		server: protocol.Server{Client: c, Cluster: c.Mode() == valkey.ClientModeCluster},
 		opts:   o,
 		id:     uuid.NewString(),
 		ctx:    ctx,
@@ -91,19 +93,14 @@ func New(c valkey.Client, opts ...Option) (*Client, error) {
 		start:  time.Now(),
 		gates:  map[gateKey]*gate{},
 		empty:  make(chan struct{}),
+		ears:   map[string]*listener{},
 		done:   make(chan struct{}),
 
-		heardOut: make(chan struct{}),
-		probed:   make(chan struct{}, 1),
+		probing: make(chan struct{}, 1),
+		probed:  make(chan struct{}, 1),
 	}
-	client.beat.c, client.beat.kick = client, make(chan struct{}, 1)
-	client.hub = newHub(c, protocol.ChannelFor(client.id), o.client.logger, &client.stats)
-	client.hub.deliver = client.deliver
-	client.hub.gap = client.gap
-	go func() {
-		defer close(client.heardOut)
-		client.hub.run(ctx)
-	}()
+	client.hub = newHub(ctx, c, o.client.logger, &client.stats)
+	client.hub.rebuilt = client.reconnected
 
 	limited, stop := context.WithTimeout(ctx, startLimit)
 	defer stop()
@@ -132,7 +129,12 @@ func (c *Client) Close() error {
 		c.cancel()
 		c.crew.stop()
 		c.crew.wait(context.Background())
-		<-c.heardOut
+		c.mu.Lock()
+		for _, e := range c.ears {
+			e.end()
+		}
+		c.mu.Unlock()
+		c.hub.wait()
 		close(c.done)
 	})
 	<-c.done
@@ -150,6 +152,8 @@ func (c *Client) enter(kind protocol.Kind, keys *protocol.Keys) (*gate, error) {
 	g := c.gates[id]
 	if g == nil {
 		g = newGate(c, kind, keys)
+		g.ear = c.earFor(keys)
+		g.ear.gates[g] = struct{}{}
 		c.gates[id] = g
 	}
 	g.users++
@@ -163,6 +167,8 @@ func (c *Client) leave(g *gate) {
 	g.users--
 	if g.users == 0 {
 		delete(c.gates, gateKey{g.kind, g.keys.Lock})
+		delete(g.ear.gates, g)
+		g.ear.rest()
 	}
 }
 
@@ -171,37 +177,6 @@ func (c *Client) use(g *gate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.users++
-}
-
-// deliver takes what a script said to us. It runs on the subscriber connection's reader.
-func (c *Client) deliver(payload string, session int64) {
-	m, err := protocol.ParseMessage(payload)
-	if err != nil {
-		c.opts.client.logger.Debug("valkeysync: unknown message", "error", err)
-		return
-	}
-	if m.Verb == protocol.Echo {
-		c.hub.echo()
-		if m.Attempt == probeAttempt {
-			select {
-			case c.probed <- struct{}{}:
-			default:
-			}
-		}
-		return
-	}
-	c.mu.Lock()
-	g := c.gates[gateKey{m.Kind, m.Key}]
-	if g != nil {
-		g.users++
-	}
-	c.mu.Unlock()
-	if g != nil {
-		g.message(m, session)
-		c.leave(g)
-		return
-	}
-	c.disown(m)
 }
 
 // disown answers a message for an attempt that nobody here knows (given up, or of an older gate) so that
@@ -257,41 +232,18 @@ func (c *Client) each(f func(*gate)) {
 	}
 }
 
-// verifyHolds has every hold renewed now.
-func (c *Client) verifyHolds() { c.each((*gate).verify) }
-
-// gap: messages and events may have been missed.
-func (c *Client) gap() {
-	c.each((*gate).gap)
+// reconnected: whether keyspace notifications arrive may have changed with the server.
+func (c *Client) reconnected() {
 	if c.ready.Load() {
-		c.crew.run(func() { c.untilDone(c.listen) })
+		c.crew.run(func() {
+			c.untilDone(func(ctx context.Context) error {
+				if err := c.listen(ctx); !errors.Is(err, ErrClosed) {
+					return err
+				}
+				return nil
+			})
+		})
 	}
-}
-
-// now is the moment of a request that is about to be sent.
-func (c *Client) now() moment { return moment{time.Now(), c.hub.session()} }
-
-// heard takes note of the server's time.
-func (c *Client) heard(now int64) {
-	c.offset.Store(now - time.Since(c.start).Milliseconds())
-}
-
-// serverNow is what the server's clock says, as far as the last reply tells; 0 before the first.
-func (c *Client) serverNow() int64 {
-	offset := c.offset.Load()
-	if offset == 0 {
-		return 0
-	}
-	return offset + time.Since(c.start).Milliseconds()
-}
-
-// latest is the server time after which a request sent now must not be run any more.
-func (c *Client) latest() int64 {
-	now := c.serverNow()
-	if now == 0 {
-		return 0
-	}
-	return now + requestLimit.Milliseconds()
 }
 
 func (c *Client) keyspace(lock string) string {
@@ -328,7 +280,7 @@ func (c *Client) personal(ctx context.Context, key string) (protocol.Keys, error
 
 // probe finds out, by trying, whether the server can be used, and how.
 func (c *Client) probe(ctx context.Context) error {
-	if err := c.hub.ready(ctx); err != nil {
+	if err := c.reach(ctx); err != nil {
 		return c.explain(err)
 	}
 	if c.opts.client.configure {
@@ -336,9 +288,21 @@ func (c *Client) probe(ctx context.Context) error {
 			return err
 		}
 	}
-	c.db = c.database(ctx)
-	if err := c.listen(ctx); err != nil {
-		return c.explain(err)
+	if !c.server.Cluster {
+		c.db = c.database(ctx)
+	}
+	for {
+		limited, cancel := context.WithTimeout(ctx, requestLimit)
+		err := c.listen(limited)
+		over := limited.Err() != nil
+		cancel()
+		if err == nil {
+			break
+		}
+		// A request or a message may have been lost with its connection. What the server refuses it has heard.
+		if isReply(err) || judge(err) == fatal || ctx.Err() != nil || !over && !sleep(ctx, minPause) {
+			return c.explain(err)
+		}
 	}
 	c.warn(ctx)
 	return nil

@@ -1,6 +1,7 @@
 package valkeysync
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +16,7 @@ func TestCloseDoesNotWaitForTimers(t *testing.T) {
 		b := newBubble(t)
 		c, other := b.client(WithCrashDetection(time.Hour)), b.client(WithCrashDetection(time.Hour))
 		given, kept := c.Mutex("given back"), c.Mutex("kept")
-		given.Lock()
-		given.Unlock()
+		require.NoError(t, given.Do(t.Context(), func(context.Context) error { return nil }))
 		kept.Lock()
 		start := time.Now()
 		require.NoError(t, c.Close())

@@ -29,6 +29,8 @@ var (
 	ErrInvalidOption = errors.New("valkeysync: invalid option")
 	// ErrMismatch: another kind of primitive, or a semaphore of another size, is in use on the key.
 	ErrMismatch = errors.New("valkeysync: key in use by another kind of primitive")
+	// ErrNotReplicated: fewer replicas than WithReplicas asks for have the acquisition. It was given back.
+	ErrNotReplicated = errors.New("valkeysync: not replicated")
 	// ErrDeadlock: the context already carries the lock that it asks for, and would wait for itself.
 	ErrDeadlock = errors.New("valkeysync: deadlock")
 	// ErrTooLarge: more permits than the semaphore has.

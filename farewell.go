@@ -31,7 +31,7 @@ func (f *farewell) say() {
 		c.untilDone(func(ctx context.Context) error {
 			r, err := c.server.Leave(ctx, f.g.keys, f.entry.Ref(), f.entry.String(), f.entry.Kind)
 			if err == nil {
-				c.heard(r.Now)
+				f.g.ear.heard(r.Now)
 				now = r.Now
 			}
 			return err

@@ -16,6 +16,7 @@ type gate struct {
 	c     *Client
 	kind  protocol.Kind
 	keys  *protocol.Keys
+	ear   *listener
 	users int // guarded by c.mu
 
 	mu       sync.Mutex
@@ -453,10 +454,19 @@ func (g *gate) message(m protocol.Message, session int64) {
 	}
 }
 
-// gap: messages and events may have been missed.
-func (g *gate) gap() {
+// gap: we are subscribed anew, and messages and events may have been missed. Before the first subscription
+// there was nothing to miss, but what is held was not heard to live.
+func (g *gate) gap(first bool) {
 	g.mu.Lock()
 	defer g.unlock()
+	if first {
+		for _, h := range g.holds {
+			if h.unheard() {
+				h.verifyLocked()
+			}
+		}
+		return
+	}
 	for _, a := range g.attempts {
 		g.c.stats.wokenByGap.Add(1)
 		a.look()

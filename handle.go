@@ -54,11 +54,26 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 	}) != nil {
 		return nil, ErrDeadlock
 	}
-	l, err := g.acquire(ctx, w)
-	if err == nil {
-		h.keep(l)
+	pause := minPause
+	for {
+		l, err := g.acquire(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		if w.opts.replicas > 0 {
+			err = g.replicate(ctx, l)
+		}
+		if err == nil {
+			h.keep(l)
+			return l, nil
+		}
+		if !errors.Is(err, ErrLeaseLost) && (!w.patient || judge(err) == fatal) {
+			return nil, err
+		}
+		h.c.opts.client.logger.Warn("valkeysync: trying again", "key", h.keys.Lock, "error", err)
+		sleep(ctx, pause) // an acquisition with a ctx that has ended says so
+		pause = min(2*pause, maxPause)
 	}
-	return l, err
 }
 
 // keep takes note of an acquisition that has been given out.

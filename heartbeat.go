@@ -15,12 +15,12 @@ type moment struct {
 	session int64
 }
 
-// heartbeat shows three times a grace, for as long as the Client holds anything under crash detection,
-// that the server still counts it among the living: it publishes to the Client's own channel, and the
+// heartbeat shows three times a grace, for as long as anything is held under crash detection that this ear
+// is for, that the server still counts the Client among the living: it publishes to the own channel, and the
 // reply says whether anybody hears that on the node that runs the scripts. (A PING answered on the
 // subscriber connection would say less: the connection may hang on a replica by now.)
 type heartbeat struct {
-	c    *Client
+	ear  *listener
 	last atomic.Pointer[moment] // the last beat that was counted; nil before the first
 	kick chan struct{}          // capacity 1: grace became shorter
 
@@ -43,7 +43,7 @@ func (b *heartbeat) join(grace time.Duration) {
 		}
 	}
 	if !b.running {
-		b.running = b.c.crew.run(b.run)
+		b.running = b.ear.c.crew.run(b.run)
 	}
 }
 
@@ -65,7 +65,7 @@ func (b *heartbeat) run() {
 		case <-b.kick:
 			t.Stop()
 			continue
-		case <-b.c.empty:
+		case <-b.ear.c.empty:
 			t.Stop()
 			return
 		}
@@ -78,29 +78,29 @@ func (b *heartbeat) run() {
 		b.mu.Unlock()
 		if !b.beat(2 * every) {
 			// A renewal is a proof of life too, and undoes what a waiter may have cut meanwhile.
-			b.c.verifyHolds()
+			b.ear.verifyHolds()
 		}
 	}
 }
 
 // beat reports whether it was counted.
 func (b *heartbeat) beat(limit time.Duration) bool {
-	c := b.c
-	m := c.now()
+	e := b.ear
+	m := e.now()
 	if m.session == 0 {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	ctx, cancel := context.WithTimeout(e.c.ctx, limit)
 	defer cancel()
-	n, err := c.server.Beat(ctx, c.id)
-	if err != nil || c.hub.session() != m.session {
+	n, err := e.c.server.Beat(ctx, e.c.id, e.tag)
+	if err != nil || e.watch.session() != m.session {
 		return false // over which subscription it was counted is not known
 	}
 	if n == 0 {
-		c.hub.rebuild()
+		e.watch.rebuild()
 		return false
 	}
 	b.last.Store(&m)
-	c.hub.expectEcho(m.at)
+	e.watch.expectEcho(m.at)
 	return true
 }

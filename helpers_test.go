@@ -18,7 +18,13 @@ import (
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// valkey-go closes the connection to a node that left the map, or was replaced, 5 s later.
+		goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*clusterClient)._refresh.func2"),
+		goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*clusterClient).redirectOrNew.func1"),
+	)
+}
 
 // notifying is how a server is started that wakes by keyspace notifications.
 var notifying = []string{"--notify-keyspace-events", "Kgxe"}

@@ -35,6 +35,7 @@ type hold struct {
 	handed    int64      // how many acquisitions it has served: the low part of their tokens
 	contended bool       // another process waits for it
 	shrinking *shrinking // the release of a part, while it is under way
+	copies    int        // how many replicas are known to have it
 
 	turnEnds    time.Time   // once contended: until when it may be handed over here
 	lingerTimer *time.Timer // set: nobody holds it, and it is kept for a while
@@ -70,9 +71,12 @@ func newHold(a *attempt, got grant) *hold {
 	}
 	h.certain.Store(&certainty{h.until, got.proof})
 	if h.grace > 0 {
-		c.beat.join(h.grace)
+		a.g.ear.beat.join(h.grace)
 	}
 	h.renewAt = h.until.Add(drift(got.lease) - got.lease).Add(got.lease / 3)
+	if h.grace > 0 && time.Since(got.proof.at) > h.grace/3 {
+		h.renewAt = time.Now() // so much of the grace has passed that the next beat may come too late
+	}
 	if c.stats.notifications.Load() {
 		h.watchAt = time.Now().Add(watchAfter)
 	}
@@ -80,16 +84,25 @@ func newHold(a *attempt, got grant) *hold {
 	h.tickTimer = time.AfterFunc(time.Until(h.nextTick()), h.tick)
 	a.g.holds[a.entry.Attempt] = h
 	c.use(a.g)
+	if h.unheard() {
+		h.verifyLocked()
+	}
 	return h
 }
 
-// begin: the hold goes to whoever has these options. Its WithMaxHold counts from now, and a renewal that an
-// earlier one's put off is due.
+// begin: the hold goes to whoever has these options. A renewal that an earlier one's WithMaxHold put off is
+// due.
 func (h *hold) begin(o *options) {
 	h.opts = o
 	if !h.renewing && !time.Now().Before(h.renewAt) {
 		h.tickTimer.Reset(0)
 	}
+}
+
+// unheard: beats do not count for the hold, for it was confirmed over no subscription or an older one.
+func (h *hold) unheard() bool {
+	session := h.g.ear.watch.session()
+	return h.grace > 0 && session != 0 && session != h.certain.Load().proof.session
 }
 
 func (h *hold) nextTick() time.Time {
@@ -115,7 +128,7 @@ func (h *hold) deadline() time.Time {
 		return c.until
 	}
 	alive := c.proof.at
-	if beat := h.g.c.beat.last.Load(); beat != nil && beat.session == c.proof.session && beat.at.After(alive) {
+	if beat := h.g.ear.beat.last.Load(); beat != nil && beat.session == c.proof.session && beat.at.After(alive) {
 		alive = beat.at
 	}
 	return earlier(c.until, alive.Add(h.grace-drift(h.grace)))
@@ -248,13 +261,13 @@ func (h *hold) renew() {
 			lease = max(time.Until(h.until)+drift(lease), time.Millisecond)
 		}
 		g.unlock()
-		echo := c.hub.wantsEcho()
-		sent := c.now()
+		echo := g.ear.watch.wantsEcho()
+		sent := g.ear.now()
 		ctx, cancel := context.WithTimeout(c.ctx, limit)
 		r, err := c.server.Renew(ctx, g.keys, value, lease, echo)
 		cancel()
 		if err == nil {
-			c.heard(r.Now)
+			g.ear.heard(r.Now)
 		}
 		g.mu.Lock()
 		if h.over {
@@ -264,7 +277,7 @@ func (h *hold) renew() {
 		switch {
 		case err == nil && r.Outcome == protocol.Held:
 			if echo {
-				c.hub.expectEcho(sent.at)
+				g.ear.watch.expectEcho(sent.at)
 			}
 			c.stats.renewals.Add(1)
 			h.confirm(sent, r.Remaining)
@@ -303,18 +316,26 @@ func (h *hold) renew() {
 // confirm moves the certain time on: a renewal sent then has set the lease anew.
 func (h *hold) confirm(sent moment, remaining time.Duration) {
 	h.renewing, h.lastErr = false, nil
-	if until := sent.at.Add(remaining - drift(h.term)); until.After(h.until) {
-		h.until = until
-	}
-	h.certain.Store(&certainty{h.until, sent})
-	h.endTimer.Reset(time.Until(h.deadline()))
+	h.extend(sent, remaining)
 	h.renewAt = sent.at.Add(remaining / 3)
-	if h.renewMore {
+	if h.renewMore || h.unheard() {
 		h.renewMore = false
 		h.renewLocked()
 		return
 	}
 	h.tickTimer.Reset(time.Until(h.nextTick()))
+}
+
+// extend moves the certain time on to what was set by a request sent then.
+func (h *hold) extend(sent moment, remaining time.Duration) {
+	if until := sent.at.Add(remaining - drift(h.term)); until.After(h.until) {
+		h.until = until
+	}
+	if last := h.certain.Load().proof; last.at.After(sent.at) {
+		sent = last
+	}
+	h.certain.Store(&certainty{h.until, sent})
+	h.endTimer.Reset(time.Until(h.deadline()))
 }
 
 func takenOrDeleted(value string) Cause {
@@ -334,7 +355,7 @@ func (h *hold) stop() {
 	h.over = true
 	h.gone.Store(true)
 	if h.grace > 0 {
-		h.g.c.beat.part()
+		h.g.ear.beat.part()
 	}
 	close(h.stopped)
 	h.endTimer.Stop()

@@ -173,6 +173,10 @@ func TestAHoldWhoseExpiryWasTakenAwayIsRenewed(t *testing.T) {
 	})
 }
 
+func TestACertainTimeLeavesOutWhatClocksDiffer(t *testing.T) {
+	require.Equal(t, 102*time.Millisecond, drift(10*time.Second), "1 % and 2 ms")
+}
+
 func TestTheContextEndsBeforeTheServerGivesTheLockAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		wire := b.tap()
@@ -338,11 +342,12 @@ func TestAMessageThatComesAfterTheLeaseIsNoHold(t *testing.T) {
 				wire.keepBack(isGrant)
 				p.release(e, held)
 				time.Sleep(late)
+				wire.keepBack(nil)
 				checks := wire.count("check")
 				if late < shortLease {
 					// The server still has it for a moment, which is too little: it is given up and taken anew.
 					require.Equal(t, 1, wire.deliver())
-					require.Equal(t, time.Now().Add(defaultLease-drift(defaultLease)), leaseOf(t, now(t, got)).Until())
+					require.True(t, leaseOf(t, now(t, got)).Until().After(time.Now().Add(time.Second)))
 					require.Equal(t, checks+1, wire.count("check"))
 					return
 				}

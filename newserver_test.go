@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/proxy"
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
@@ -144,6 +145,23 @@ func TestNewSaysThatNobodyAnswers(t *testing.T) {
 			time.AfterFunc(time.Second, s.Restart)
 			client, err := New(c, WithLogger(testLogger(t)))
 			require.NoError(t, err)
+			require.NoError(t, client.Close())
+		}},
+		sub{"messages lost meanwhile", func(t *testing.T) {
+			s := testserver.Start(t, testserver.Valkey, notifying...)
+			check, err := ptr(command(t, s, "SCRIPT", "LOAD", protocol.Sources()["check"])).ToString()
+			require.NoError(t, err)
+			p := proxy.Start(t, s.Addr())
+			late := p.On(check, proxy.Delay(200*time.Millisecond))
+			go func() {
+				<-late.Fired()
+				p.Refuse(true)
+				p.CutRole(proxy.Messages) // the echo finds nobody
+				time.AfterFunc(500*time.Millisecond, func() { p.Refuse(false) })
+			}()
+			client, err := New(s.Client(t, via(p)), WithLogger(testLogger(t)))
+			require.NoError(t, err)
+			require.True(t, client.Stats().Notifications)
 			require.NoError(t, client.Close())
 		}},
 		sub{"a replica", func(t *testing.T) {

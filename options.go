@@ -17,12 +17,13 @@ type Option func(*options)
 
 // options are what one primitive goes by.
 type options struct {
-	lease   time.Duration
-	maxHold time.Duration
-	grace   time.Duration
-	turn    time.Duration
-	linger  time.Duration
-	onLost  func(key string, err error)
+	lease    time.Duration
+	maxHold  time.Duration
+	grace    time.Duration
+	turn     time.Duration
+	linger   time.Duration
+	replicas int
+	onLost   func(key string, err error)
 
 	client clientOptions
 	made   bool // New is done: the Client's own options come too late
@@ -200,6 +201,25 @@ func WithLinger(d time.Duration) Option {
 			return
 		}
 		o.linger = d
+	}
+}
+
+// WithReplicas has an acquisition count only once n replicas of the server that has the key have
+// acknowledged it (WAIT), so that a failover to one of them does not lose it. Where fewer do, within 2 s or a
+// third of the lease if that is less, it is given back: LockContext returns ErrNotReplicated with both
+// numbers, Lock tries again. It costs one more round trip, on a connection of its own for that time, and the
+// replicas' own. A hand-over inside this process goes on with a hold that has been acknowledged.
+//
+// It is no consensus: a failover may still choose a replica that does not have the lock, or the replica may
+// lose it; the fencing token is what protects then. Default 0: off. Nothing is guessed from how many
+// replicas there are, and the right to INFO is not needed, but that to WAIT is.
+func WithReplicas(n int) Option {
+	return func(o *options) {
+		if n < 0 {
+			o.refuse("WithReplicas(%d): give how many replicas, or 0 to turn it off", n)
+			return
+		}
+		o.replicas = n
 	}
 }
 

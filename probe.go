@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/valkey-io/valkey-go"
+
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -15,14 +17,42 @@ import (
 
 const probeAttempt = "probe"
 
+// probeGate enters the gate of a key that is this Client's alone.
+func (c *Client) probeGate() (*gate, error) {
+	keys, err := protocol.KeysFor(c.opts.client.prefix, "valkeysync:probe:"+c.id)
+	if err != nil {
+		return nil, err
+	}
+	return c.enter(protocol.MutexKind, &keys)
+}
+
+// reach waits until messages can reach us.
+func (c *Client) reach(ctx context.Context) error {
+	g, err := c.probeGate()
+	if err != nil {
+		return err
+	}
+	defer c.leave(g)
+	return g.ear.ready(ctx)
+}
+
 // listen checks that a script runs and that its message arrives, and finds out whether keyspace
 // notifications do: it writes and deletes a key of its own, and then has a script send an echo. Messages
 // of one server arrive in order, so when the echo is there, the event either is or never will be.
 func (c *Client) listen(ctx context.Context) error {
-	c.probing.Lock()
-	defer c.probing.Unlock()
-	keys, err := protocol.KeysFor(c.opts.client.prefix, "valkeysync:probe:"+c.id)
+	select {
+	case c.probing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.probing }()
+	g, err := c.probeGate()
 	if err != nil {
+		return err
+	}
+	defer c.leave(g)
+	keys := *g.keys
+	if err := g.ear.ready(ctx); err != nil {
 		return err
 	}
 	entry := protocol.Entry{
@@ -46,8 +76,8 @@ func (c *Client) listen(ctx context.Context) error {
 		return fmt.Errorf("delete %q: %w", keys.Lock, err)
 	}
 	// A script says nothing of a message that it may not send, so that is tried first, where nobody listens.
-	channel := protocol.ChannelFor(c.id)
-	if err := c.server.Client.Do(ctx, b().Publish().Channel(channel+":"+probeAttempt).Message("").Build()).Error(); err != nil {
+	channel := c.server.Channel(c.id, g.ear.tag)
+	if err := c.server.Publish(ctx, channel+":"+probeAttempt, "").Error(); err != nil {
 		return fmt.Errorf("publish to %s: %w", channel, err)
 	}
 	select {
@@ -58,13 +88,17 @@ func (c *Client) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.heard(r.Now)
+	g.ear.heard(r.Now)
 	select {
 	case <-c.probed:
 	case <-ctx.Done():
 		return fmt.Errorf("a script's message on the channel %s did not arrive: %w", channel, ctx.Err())
 	}
 	c.stats.notifications.Store(c.events.Load() > events)
+	if c.server.Cluster {
+		c.trial.stop() // a link to a node is for those who wait
+		c.trial = nil
+	}
 	return nil
 }
 
@@ -83,11 +117,24 @@ func (c *Client) database(ctx context.Context) int {
 	return 0
 }
 
-// configure adds the flags that waking needs to the server's notify-keyspace-events.
+// configure adds the flags that waking needs to the server's notify-keyspace-events; in a cluster to every
+// node's, for a replica may be the next primary.
 func (c *Client) configure(ctx context.Context) error {
+	if !c.server.Cluster {
+		return configure(ctx, c.server.Client)
+	}
+	for addr, node := range c.server.Client.Nodes() {
+		if err := configure(ctx, node); err != nil {
+			return fmt.Errorf("node %s: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+func configure(ctx context.Context, node valkey.Client) error {
 	const name = "notify-keyspace-events"
-	b := c.server.Client.B
-	is, err := c.server.Client.Do(ctx, b().ConfigGet().Parameter(name).Build()).AsStrMap()
+	b := node.B
+	is, err := node.Do(ctx, b().ConfigGet().Parameter(name).Build()).AsStrMap()
 	if err != nil {
 		return fmt.Errorf("WithKeyspaceNotifications: read %s: %w; set it to include Kgxe by hand and leave the option out", name, err)
 	}
@@ -95,7 +142,7 @@ func (c *Client) configure(ctx context.Context) error {
 	if want == is[name] {
 		return nil
 	}
-	if err := c.server.Client.Do(ctx, b().ConfigSet().ParameterValue().ParameterValue(name, want).Build()).Error(); err != nil {
+	if err := node.Do(ctx, b().ConfigSet().ParameterValue().ParameterValue(name, want).Build()).Error(); err != nil {
 		return fmt.Errorf("WithKeyspaceNotifications: set %s to %q: %w; set it by hand and leave the option out", name, want, err)
 	}
 	return nil
@@ -125,7 +172,8 @@ func (c *Client) warn(ctx context.Context) {
 			log.Warn("valkeysync: the server may evict a lock when memory runs out, which would give it to two holders; use maxmemory-policy noeviction", "maxmemory-policy", p)
 		}
 	}
-	if role, err := c.server.Client.Do(ctx, b().Role().Build()).ToArray(); err == nil && len(role) > 0 {
+	// In a cluster any node may answer: whether it is a replica says nothing.
+	if role, err := c.server.Client.Do(ctx, b().Role().Build()).ToArray(); err == nil && len(role) > 0 && !c.server.Cluster {
 		if r, _ := role[0].ToString(); r == "slave" || r == "replica" {
 			log.Warn("valkeysync: the server is a replica and cannot hold locks; connect to the primary")
 		}

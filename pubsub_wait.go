@@ -5,52 +5,67 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
-// hub is how a Client hears: one dedicated subscriber connection, rebuilt when it breaks or goes deaf.
+// hub is how a Client hears: channels that somebody watches, over dedicated subscriber connections that are
+// rebuilt when they break or go deaf. With one server there is one connection; in a cluster there is one
+// for each node that owns the slot of a watched channel.
 //
 // It knows channels, not locks. Its promise is that nobody who waits can miss a message without being told:
-// after every (re)connection, once all channels are confirmed, gap is called, and everybody looks again.
-// What arrives is handed over on the connection's reader, so whoever takes it must neither block nor call
-// the server (valkey-go stalls the whole connection behind a slow handler).
+// after every new subscription of a Client's own channel, once all other channels of its slot are confirmed
+// too, its watch is told, and everybody concerned looks again. What arrives is handed over on the
+// connection's reader, so whoever takes it must neither block nor call the server (valkey-go stalls the
+// whole connection behind a slow handler).
 type hub struct {
 	client  valkey.Client
-	own     string // the Client's channel
-	deliver func(payload string, session int64)
-	gap     func() // everything may have been missed: look again
+	cluster bool
+	rebuilt func() // a connection was made anew
 	log     *slog.Logger
 	stats   *counters
 
-	kick   chan struct{} // capacity 1: topics or echo changed
-	broken chan struct{} // capacity 1: the connection is no good
+	ctx    context.Context // of all that goes on here
+	astray chan struct{}   // capacity 1: the map of the cluster may be wrong
+	work   sync.WaitGroup
 
 	mu      sync.Mutex
+	closed  bool
 	topics  map[string]*topic
-	up      bool // the own channel is subscribed
-	upSince time.Time
-	number  int64         // of the subscription: it rises
-	failure error         // why not, if it was tried: the server's refusal, or what happened to the connection
-	changed chan struct{} // closed, and replaced, when up or failure changes
-	echoBy  time.Time     // an echo is due; zero: none
-	echoed  time.Time     // when the last one came
+	links   map[string]*link // by address; "": the only one there is
+	slots   *slotMap         // of a cluster; nil before the first
+	number  int64            // of the last subscription: it rises
+	changed chan struct{}    // closed, and replaced, when a topic is subscribed, refused, or lost
 }
 
 // topic is a channel that somebody watches.
 type topic struct {
-	watches   map[*watch]struct{}
+	channel string
+	own     bool // the Client's own: in a cluster a shard channel
+	slot    int  // in a cluster: of the key that a keyspace channel is for, or the channel's
+	watches map[*watch]struct{}
+
+	link      *link         // where it is subscribed, or is to be; nil: nobody knows yet
+	number    int64         // of its subscription; 0: it has none at present
+	told      int64         // the last number that its watches were told of
+	since     time.Time     // since when it is heard
+	failure   error         // why not, if it was tried: the server's refusal, or what happened to the connection
 	confirmed chan struct{} // closed once the server has subscribed us, or refused to
+	moves     int           // how often it was sent elsewhere without being subscribed
+	doubted   bool          // nobody hears it where it is said to be
 }
 
 // watch is one interest in a channel.
 type watch struct {
-	hub     *hub
-	channel string
-	topic   *topic
-	hear    func(payload string)
+	hub   *hub
+	topic *topic
+	hear  func(payload string, session int64)
+	again func(first bool) // after every subscription; nil: whoever watches the own channel sees to it
 }
 
 const (
@@ -63,181 +78,114 @@ const (
 
 var errDeaf = errors.New("messages do not arrive")
 
-func newHub(client valkey.Client, own string, log *slog.Logger, stats *counters) *hub {
-	return &hub{
-		client: client, own: own, log: log, stats: stats,
-		kick:    make(chan struct{}, 1),
-		broken:  make(chan struct{}, 1),
+func newHub(ctx context.Context, client valkey.Client, log *slog.Logger, stats *counters) *hub {
+	h := &hub{
+		client: client, cluster: client.Mode() == valkey.ClientModeCluster, log: log, stats: stats,
+		ctx:     ctx,
+		astray:  make(chan struct{}, 1),
 		topics:  map[string]*topic{},
+		links:   map[string]*link{},
 		changed: make(chan struct{}),
 	}
+	if h.cluster {
+		h.work.Go(h.steer)
+	}
+	return h
 }
 
-// run keeps the connection until ctx ends.
-func (h *hub) run(ctx context.Context) {
-	pause := minPause
-	for ctx.Err() == nil {
-		was, err := h.connect(ctx)
-		h.turn(false, err)
-		if ctx.Err() != nil {
+// wait returns when everything that goes on here has ended, after ctx has.
+func (h *hub) wait() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.work.Wait()
+}
+
+// watch calls hear, on the connection's reader, for every message on the channel, until stop.
+func (h *hub) watch(channel string, hear func(payload string)) *watch {
+	return h.join(channel, false, func(payload string, _ int64) { hear(payload) }, nil)
+}
+
+// watchOwn is watch for a channel that is the Client's own. The messages come with the number of the
+// subscription over which they came (0: it is over), and again is called after every new subscription.
+func (h *hub) watchOwn(channel string, hear func(payload string, session int64), again func(first bool)) *watch {
+	return h.join(channel, true, hear, again)
+}
+
+func (h *hub) join(channel string, own bool, hear func(string, int64), again func(bool)) *watch {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.topics[channel]
+	if t == nil {
+		t = &topic{channel: channel, own: own, watches: map[*watch]struct{}{}, confirmed: make(chan struct{})}
+		h.topics[channel] = t
+		if h.cluster {
+			t.slot = protocol.Slot(hashed(channel))
+		}
+		h.settle(t)
+	}
+	w := &watch{hub: h, topic: t, hear: hear, again: again}
+	t.watches[w] = struct{}{}
+	return w
+}
+
+// hashed is what the slot of a channel goes by: a keyspace channel speaks where its key lies.
+func hashed(channel string) string {
+	if strings.HasPrefix(channel, "__keyspace@") {
+		_, channel, _ = strings.Cut(channel, "__:")
+	}
+	return channel
+}
+
+// settle has a topic subscribed where it belongs, as far as that is known.
+func (h *hub) settle(t *topic) {
+	var addr string
+	if h.cluster {
+		if h.slots.stale() {
+			h.seek()
+		}
+		if addr = h.slots.primary(t.slot); addr == "" {
+			h.leaveLink(t)
 			return
 		}
-		if was {
-			pause = minPause
-			h.stats.reconnects.Add(1)
-			h.log.Warn("valkeysync: subscriber connection lost; connecting anew", "error", err)
-		}
-		if !sleep(ctx, pause) {
+	}
+	if t.link != nil && t.link.addr == addr {
+		return
+	}
+	h.leaveLink(t)
+	l := h.links[addr]
+	if l == nil {
+		if h.closed || h.ctx.Err() != nil {
 			return
 		}
-		pause = min(2*pause, maxPause)
+		l = newLink(h, addr)
+		h.links[addr] = l
+		h.work.Go(l.run)
+	}
+	t.link = l
+	l.poke()
+}
+
+// leaveLink: the topic is not subscribed where it was, or not for long.
+func (h *hub) leaveLink(t *topic) {
+	if t.link != nil {
+		t.link.poke()
+		t.link = nil
+	}
+	h.deafen(t)
+}
+
+// deafen: the topic has no subscription any more.
+func (h *hub) deafen(t *topic) {
+	if t.number != 0 {
+		t.number = 0
+		h.broadcast()
 	}
 }
 
-// subscriber is one connection and the channels it is subscribed to.
-//
-// It never unsubscribes: valkey-go answers for an UNSUBSCRIBE by a PING that it sends behind it, and panics
-// on a goroutine of its own, which nobody can recover, when the server refuses both, as one does that is
-// busy with somebody's long script. A connection with channels that nobody watches any more is replaced
-// instead, by one that is subscribed before the old one is closed, so that nothing is missed.
-type subscriber struct {
-	conn valkey.DedicatedClient
-	lost <-chan error
-	have map[string]bool
-}
-
-const (
-	// maxStale is how many channels that nobody watches a connection may have, and staleTime for how long.
-	maxStale  = 256
-	staleTime = 10 * time.Second
-)
-
-// open makes a connection that is subscribed to all that is wanted.
-func (h *hub) open(ctx context.Context, number int64) (*subscriber, error) {
-	conn, _ := h.client.Dedicate()
-	s := &subscriber{conn: conn, have: map[string]bool{}}
-	s.lost = conn.SetPubSubHooks(valkey.PubSubHooks{
-		OnMessage:      func(m valkey.PubSubMessage) { h.message(m, number) },
-		OnSubscription: func(valkey.PubSubSubscription) {},
-	})
-	err := s.subscribe(ctx, h.own)
-	if err == nil {
-		_, err = h.adjust(ctx, s)
-	}
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// connect is the life of one subscription, over one connection and those that replace it. It reports
-// whether it was ever up.
-func (h *hub) connect(ctx context.Context) (up bool, err error) {
-	h.mu.Lock()
-	h.number++
-	number := h.number
-	h.mu.Unlock()
-	select {
-	case <-h.broken: // said of an earlier one
-	default:
-	}
-	s, err := h.open(ctx, number)
-	if err != nil {
-		return false, err
-	}
-	defer func() { s.conn.Close() }()
-	h.turn(true, nil)
-	h.gap()
-	var staleSince time.Time
-	for {
-		stale, err := h.adjust(ctx, s)
-		if err != nil {
-			return true, err
-		}
-		switch {
-		case stale == 0:
-			staleSince = time.Time{}
-		case staleSince.IsZero():
-			staleSince = time.Now()
-		}
-		if stale > maxStale || stale > 0 && time.Since(staleSince) >= staleTime {
-			fresh, err := h.open(ctx, number)
-			if err != nil {
-				return true, err
-			}
-			s.conn.Close()
-			s = fresh
-			continue
-		}
-		by := h.due()
-		if wake := staleSince.Add(staleTime); stale > 0 && (by.IsZero() || wake.Before(by)) {
-			by = wake
-		}
-		var alarm <-chan time.Time
-		if !by.IsZero() {
-			alarm = time.After(time.Until(by))
-		}
-		select {
-		case err, ok := <-s.lost:
-			if !ok || err == nil {
-				err = valkey.ErrClosing
-			}
-			return true, err
-		case <-h.kick:
-		case <-h.broken:
-			return true, errDeaf
-		case <-alarm:
-			if due := h.due(); !due.IsZero() && !time.Now().Before(due) {
-				return true, errDeaf
-			}
-		case <-ctx.Done():
-			return true, nil
-		}
-	}
-}
-
-// subscribe returns when the server has confirmed it.
-func (s *subscriber) subscribe(ctx context.Context, channel string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	if err := s.conn.Do(ctx, s.conn.B().Subscribe().Channel(channel).Build()).Error(); err != nil {
-		return fmt.Errorf("subscribe to %q: %w", channel, err)
-	}
-	s.have[channel] = true
-	return nil
-}
-
-// adjust subscribes to what is wanted, and counts the channels that nobody watches any more.
-func (h *hub) adjust(ctx context.Context, s *subscriber) (stale int, err error) {
-	var join []string
-	h.mu.Lock()
-	for name, t := range h.topics {
-		if s.have[name] {
-			t.confirm()
-		} else {
-			join = append(join, name)
-		}
-	}
-	stale = len(s.have) - 1 - (len(h.topics) - len(join)) // the own channel is no topic
-	h.mu.Unlock()
-	for _, name := range join {
-		err := s.subscribe(ctx, name)
-		if err != nil && judge(err) != fatal {
-			return 0, err
-		}
-		if err != nil {
-			// Not allowed to watch this key: timers make up for it.
-			h.log.Warn("valkeysync: may not watch a key; waiting by timers instead", "channel", name, "error", err)
-			s.have[name] = true
-		}
-		h.mu.Lock()
-		if t := h.topics[name]; t != nil {
-			t.confirm()
-		}
-		h.mu.Unlock()
-	}
-	return stale, nil
+func (h *hub) broadcast() {
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
 func (t *topic) confirm() {
@@ -248,41 +196,35 @@ func (t *topic) confirm() {
 	}
 }
 
-// turn sets whether the Client hears, or why not, and tells whoever waits for it.
-func (h *hub) turn(up bool, failure error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.up, h.failure, h.echoBy, h.upSince = up, failure, time.Time{}, time.Now()
-	close(h.changed)
-	h.changed = make(chan struct{})
-}
+// confirmed is closed once messages arrive, or never will.
+func (w *watch) confirmed() <-chan struct{} { return w.topic.confirmed }
 
-func (h *hub) message(m valkey.PubSubMessage, session int64) {
-	if m.Channel == h.own {
-		h.deliver(m.Message, session)
+// stop ends the watch; the last one ends the subscription. A nil watch is stopped.
+func (w *watch) stop() {
+	if w == nil {
 		return
 	}
+	h, t := w.hub, w.topic
 	h.mu.Lock()
-	var hear []func(string)
-	if t := h.topics[m.Channel]; t != nil {
-		for w := range t.watches {
-			hear = append(hear, w.hear)
-		}
-	}
-	h.mu.Unlock()
-	for _, f := range hear {
-		f(m.Message)
+	defer h.mu.Unlock()
+	delete(t.watches, w)
+	if len(t.watches) == 0 && h.topics[t.channel] == t {
+		delete(h.topics, t.channel)
+		h.leaveLink(t)
 	}
 }
 
-// ready waits until the Client hears, the server refuses that it does, or ctx ends. The error says what
+// ready waits until the channel is heard, the server refuses that it is, or ctx ends. The error says what
 // stood in the way.
-func (h *hub) ready(ctx context.Context) error {
+func (w *watch) ready(ctx context.Context) error {
 	for {
-		h.mu.Lock()
-		up, failure, changed := h.up, h.failure, h.changed
-		h.mu.Unlock()
-		if up || isReply(failure) {
+		w.hub.mu.Lock()
+		up, failure, changed := w.topic.number != 0, w.topic.failure, w.hub.changed
+		w.hub.mu.Unlock()
+		if up {
+			return nil
+		}
+		if isReply(failure) && judge(failure) != passing {
 			return failure
 		}
 		select {
@@ -296,110 +238,67 @@ func (h *hub) ready(ctx context.Context) error {
 	}
 }
 
-// hears reports whether the Client hears at present.
-func (h *hub) hears() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.up
+// session is the number of the subscription over which the channel is heard; 0: it is not. Every
+// subscription has a higher one.
+func (w *watch) session() int64 {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	return w.topic.number
 }
 
-// upFor is for how long the Client has been heard; negative: it is not.
-func (h *hub) upFor() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.up {
+// upFor is for how long the channel has been heard; negative: it is not. A subscription to a node that was
+// heard already counts as if it had been there as long: what could have gone wrong there would have ended
+// it.
+func (w *watch) upFor() time.Duration {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	if w.topic.number == 0 {
 		return -1
 	}
-	return time.Since(h.upSince)
+	return time.Since(w.topic.since)
 }
 
-// session is the number of the connection over which the Client hears; 0: over none.
-func (h *hub) session() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.up {
-		return 0
-	}
-	return h.number
-}
-
-// rebuild has the connection replaced.
-func (h *hub) rebuild() {
-	select {
-	case h.broken <- struct{}{}:
-	default:
-	}
-}
-
-// watch calls hear, on the connection's reader, for every message on channel, until stop.
-func (h *hub) watch(channel string, hear func(payload string)) *watch {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topics[channel]
-	if t == nil {
-		t = &topic{watches: map[*watch]struct{}{}, confirmed: make(chan struct{})}
-		h.topics[channel] = t
-		h.poke()
-	}
-	w := &watch{hub: h, channel: channel, topic: t, hear: hear}
-	t.watches[w] = struct{}{}
-	return w
-}
-
-// confirmed is closed once messages arrive, or never will.
-func (w *watch) confirmed() <-chan struct{} { return w.topic.confirmed }
-
-// stop ends the watch; the last one ends the subscription. A nil watch is stopped.
-func (w *watch) stop() {
-	if w == nil {
-		return
-	}
+// rebuild has the subscription made anew: nobody hears it where it counts.
+func (w *watch) rebuild() {
 	h := w.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(w.topic.watches, w)
-	if len(w.topic.watches) == 0 && h.topics[w.channel] == w.topic {
-		delete(h.topics, w.channel)
-		h.poke()
+	if h.cluster {
+		// The slot may have moved, or the node be a replica by now: a new map tells.
+		w.topic.doubted = true
+		h.seek()
+		return
 	}
-}
-
-func (h *hub) poke() {
-	select {
-	case h.kick <- struct{}{}:
-	default:
+	if l := w.topic.link; l != nil {
+		l.breakUp()
 	}
 }
 
 // expectEcho is called when the server has answered a request, sent at that time, that it has sent an
-// echo: if none arrives in time, the connection is deaf, whatever else it answers.
-func (h *hub) expectEcho(sent time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.up && h.echoBy.IsZero() && h.echoed.Before(sent) {
-		h.echoBy = time.Now().Add(echoLimit)
-		h.poke()
+// echo to this channel: if none arrives in time, the connection is deaf, whatever else it answers.
+func (w *watch) expectEcho(sent time.Time) {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	if l := w.topic.link; l != nil && w.topic.number != 0 && l.echoBy.IsZero() && l.echoed.Before(sent) {
+		l.echoBy = time.Now().Add(echoLimit)
+		l.poke()
 	}
 }
 
 // wantsEcho: none came lately, so a request that sends one is worth its while.
-func (h *hub) wantsEcho() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.up && time.Since(h.echoed) >= echoLimit
+func (w *watch) wantsEcho() bool {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	return w.topic.number != 0 && time.Since(w.topic.link.echoed) >= echoLimit
 }
 
 // echo is called when one arrived.
-func (h *hub) echo() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.echoBy, h.echoed = time.Time{}, time.Now()
-}
-
-func (h *hub) due() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.echoBy
+func (w *watch) echo() {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	if l := w.topic.link; l != nil {
+		l.echoBy, l.echoed = time.Time{}, time.Now()
+	}
 }
 
 // sleep reports false when ctx ended first.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,37 +18,52 @@ import (
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
-// aclRule is the ACL SETUSER line of README.md.
-func aclRule(t *testing.T) []string {
+// aclRules are the ACL SETUSER lines of README.md: for one server, and what comes to that in a cluster.
+func aclRules(t *testing.T) (one, cluster []string) {
 	t.Helper()
 	b, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^ACL SETUSER .*$`).Find(b)
-	require.NotNil(t, line, "README.md has no ACL line")
-	return strings.Fields(string(line))
+	lines := regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindAll(b, -1)
+	require.Len(t, lines, 2, "ACL lines of README.md")
+	return strings.Fields(string(lines[0])), strings.Fields(string(lines[1]))
 }
 
-// restricted is a Client of the user that the rule makes, and a stranger with all rights.
-func restricted(t *testing.T, s *testserver.Server, rule []string, opts ...Option) (*Client, error) {
+func aclRule(t *testing.T) []string {
+	one, _ := aclRules(t)
+	return one
+}
+
+// restricted is a Client of the user that the rule makes.
+func restricted(t *testing.T, s *testserver.Server, rule []string) (*Client, error) {
 	t.Helper()
-	_, err := s.Do(rule...)
-	require.NoError(t, err)
+	command(t, s, rule...)
+	return ofUser(t, s.Client(t, asUser(t, rule)))
+}
+
+// asUser makes a valkey.Client the user's.
+func asUser(t *testing.T, rule []string) func(*valkey.ClientOption) {
+	t.Helper()
 	i := slices.IndexFunc(rule, func(word string) bool { return strings.HasPrefix(word, ">") })
 	require.Positive(t, i, "the rule has a password")
-	c, err := New(s.Client(t, func(o *valkey.ClientOption) {
-		o.Username, o.Password = rule[2], rule[i][1:]
-	}), append([]Option{WithPrefix("app:"), WithLogger(testLogger(t))}, opts...)...)
+	return func(o *valkey.ClientOption) { o.Username, o.Password = rule[2], rule[i][1:] }
+}
+
+func ofUser(t *testing.T, client valkey.Client) (*Client, error) {
+	t.Helper()
+	c, err := New(client, WithPrefix("app:"), WithLogger(testLogger(t)))
 	if err == nil {
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 	}
 	return c, err
 }
 
-// everything does with two Clients all that the library does, and reports the first error.
-func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
+// everything does with two Clients all that the library does, and reports the first error. at is the server
+// that has a key.
+func everything(ctx context.Context, a, b *Client, at func(key string) *testserver.Server) error {
 	// One waits for the other: by a message, and by an event after somebody's DEL.
-	ma, mb := a.Mutex("orders", WithLease(300*time.Millisecond)), b.Mutex("orders")
-	for _, deleted := range []bool{false, true} {
+	for _, key := range []string{"released", "deleted"} {
+		ma, mb := a.Mutex(key, WithLease(time.Second)), b.Mutex(key)
+		channel, deleted := "__keyspace@0__:app:"+key, key == "deleted"
 		held, err := ma.LockContext(ctx)
 		if err != nil {
 			return err
@@ -61,31 +77,28 @@ func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
 			got <- err
 		}()
 		err = until(ctx, func() (bool, error) {
-			st, err := a.Status(ctx, "orders")
+			st, err := a.Status(ctx, key)
 			return st.Waiting == 1, err
 		})
 		if err != nil {
 			return err
 		}
-		if lease, ok := FromContext(held); ok {
-			before := lease.Until()
-			if err := until(ctx, func() (bool, error) { return lease.Until().After(before), held.Err() }); err != nil {
-				return err
-			}
+		if err := renewed(ctx, held); err != nil {
+			return err
 		}
 		if deleted {
 			err := until(ctx, func() (bool, error) {
-				reply, err := s.Do("PUBSUB", "NUMSUB", "__keyspace@0__:app:orders")
+				reply, err := at("app:"+key).Do("PUBSUB", "NUMSUB", channel)
 				if err != nil {
 					return false, err
 				}
 				watching, err := reply.AsIntMap()
-				return watching["__keyspace@0__:app:orders"] > 0, err
+				return watching[channel] == 2, err // a, for it holds for a while, and b
 			})
 			if err != nil {
 				return err
 			}
-			if _, err := s.Do("DEL", "app:orders"); err != nil {
+			if _, err := at("app:"+key).Do("DEL", "app:"+key); err != nil {
 				return err
 			}
 			<-held.Done()
@@ -99,15 +112,18 @@ func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
 	}
 
 	// A reader whose lease is over: its process died.
-	if _, err := s.Do("ZADD", "{app:config}:shared", "1", "vs1 1 1 client#attempt w r 1 100 100 0 name"); err != nil {
+	if _, err := at("app:config").Do("ZADD", "{app:config}:shared", "1", "vs1 1 1 client#attempt w r 1 100 100 0 name"); err != nil {
 		return err
 	}
-	rw := a.RWMutex("config")
+	rw := a.RWMutex("config", WithLease(time.Second))
 	held, err := rw.LockContext(ctx)
 	if err != nil {
 		return err
 	}
 	if held, err = rw.Downgrade(held); err != nil {
+		return err
+	}
+	if err := renewed(ctx, held); err != nil {
 		return err
 	}
 	if err := rw.RUnlockContext(held); err != nil {
@@ -121,9 +137,13 @@ func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
 	if err := sem.ReleaseContext(ctx, 1); err != nil {
 		return err
 	}
+	if err := a.Semaphore("api", 6).Resize(ctx); err != nil {
+		return err
+	}
 	if err := sem.ReleaseContext(ctx, 2); err != nil {
 		return err
 	}
+	ma, mb := a.Mutex("orders"), b.Mutex("orders")
 	// A waiter that gives up leaves, and one that is forced out is told.
 	held, err = ma.LockContext(ctx)
 	if err != nil {
@@ -146,6 +166,13 @@ func everything(ctx context.Context, s *testserver.Server, a, b *Client) error {
 		return fmt.Errorf("unlock after ForceUnlock: %w", err)
 	}
 	return nil
+}
+
+// renewed waits until the lease of a lock has been renewed.
+func renewed(ctx, held context.Context) error {
+	lease, _ := FromContext(held)
+	before := lease.Until()
+	return until(ctx, func() (bool, error) { return lease.Until().After(before), context.Cause(held) })
 }
 
 // until asks again and again, until the answer is yes.
@@ -204,10 +231,55 @@ func TestTheACLLineOfTheReadmeSuffices(t *testing.T) {
 		b, err := restricted(t, s, rule)
 		require.NoError(t, err)
 		require.True(t, a.Stats().Notifications)
-		require.NoError(t, everything(ctx, s, a, b))
-		require.NotZero(t, b.Stats().WokenByEvent)
+		require.NoError(t, everything(ctx, a, b, func(string) *testserver.Server { return s }))
 		require.Subset(t, asked, deniedTo(t, s, rule[2]))
 	})
+}
+
+// In a cluster the second line's rights come to those of the first, on every node.
+func TestTheACLLinesOfTheReadmeSufficeInACluster(t *testing.T) {
+	t.Parallel()
+	for _, f := range testserver.Flavors() {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			cl := testserver.StartCluster(t, f, 3, 0, logAll...)
+			one, more := aclRules(t)
+			for _, n := range cl.Nodes() {
+				command(t, n, one...)
+				command(t, n, more...)
+			}
+			a, err := ofUser(t, cl.Client(t, asUser(t, one)))
+			require.NoError(t, err)
+			b, err := ofUser(t, cl.Client(t, asUser(t, one)))
+			require.NoError(t, err)
+			require.NoError(t, everything(ctx, a, b, func(key string) *testserver.Server { return cl.Primary(cl.Slot(key)) }))
+			for _, n := range cl.Nodes() {
+				require.Subset(t, asked, deniedTo(t, n, one[2]))
+			}
+		})
+	}
+}
+
+// TestTheACLLineOfTheReadmeHasEveryCommandOfTheScripts, whether a test comes upon it or not.
+func TestTheACLLineOfTheReadmeHasEveryCommandOfTheScripts(t *testing.T) {
+	files, err := filepath.Glob("internal/protocol/scripts/*.lua")
+	require.NoError(t, err)
+	rule := aclRule(t)
+	found := 0
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllSubmatch(b, -1) {
+			found++
+			right := "+" + strings.ToLower(string(m[1]))
+			require.True(t, slices.ContainsFunc(rule, func(word string) bool {
+				return word == right || strings.HasPrefix(word, right+"|")
+			}), "%s has no %s, which %s needs", rule, right, f)
+		}
+	}
+	require.Greater(t, found, 20)
 }
 
 // ofValkeyGo is what valkey-go sends on every connection, and can do without: HELLO for RESP3, and the PINGs
@@ -225,7 +297,7 @@ func TestTheACLLineOfTheReadmeHasNothingTooMuch(t *testing.T) {
 		t.Run(word, func(t *testing.T) {
 			t.Parallel()
 			s := testserver.Start(t, testserver.Valkey, logAll...)
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			less := slices.Delete(slices.Clone(rule), i, i+1)
 			var b *Client
@@ -234,7 +306,7 @@ func TestTheACLLineOfTheReadmeHasNothingTooMuch(t *testing.T) {
 				b, err = restricted(t, s, less)
 			}
 			if err == nil {
-				err = everything(ctx, s, a, b)
+				err = everything(ctx, a, b, func(string) *testserver.Server { return s })
 			}
 			missed := slices.DeleteFunc(deniedTo(t, s, less[2]), func(object string) bool { return slices.Contains(asked, object) })
 			require.NotEmpty(t, missed, "it works without: %v", err)

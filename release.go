@@ -134,7 +134,7 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 	after := protocol.Queue // where nobody waits for more any longer, it is given back and that is all
 	var sent moment
 	if next != nil {
-		again, latest, after = &next.entry, c.latest(), r.after
+		again, latest, after = &next.entry, g.ear.latest(), r.after
 		sent = next.begin(latest)
 	}
 	g.unlock()
@@ -152,8 +152,8 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 		next.end(err)
 	}
 	if err == nil {
-		c.heard(reply.Now)
-		if h.latest >= reply.Now {
+		g.ear.heard(reply.Now)
+		if h.latest != 0 && h.latest >= reply.Now {
 			h.forget() // a request from before the grant may still be run
 		}
 		var lost *LostError

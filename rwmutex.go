@@ -125,6 +125,11 @@ func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rw.r.opts.replicas > 0 {
+		if err := reader.gate.replicate(parent, reader); err != nil {
+			return nil, err
+		}
+	}
 	rw.r.keep(reader)
 	return reader.context(parent), nil
 }

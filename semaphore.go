@@ -148,7 +148,7 @@ func (s *Semaphore) Resize(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.c.heard(r.Now)
+	g.ear.heard(r.Now)
 	if r.Outcome == protocol.Mismatch {
 		return mismatch(g, r.Holder)
 	}

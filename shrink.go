@@ -66,7 +66,7 @@ func (s *shrinking) run(l *Lease) {
 		cancel()
 		if err == nil {
 			pause = minPause / 2
-			g.c.heard(r.Now)
+			g.ear.heard(r.Now)
 		}
 		g.mu.Lock()
 		switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/proxy"
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
@@ -178,7 +179,8 @@ func exists(t testing.TB, s *testserver.Server, key string) bool {
 
 func ptr[T any](v T) *T { return &v }
 
-// leftovers is what the server still has of a mutex that nobody uses, the fence left aside.
+// leftovers is what the server still has of a mutex that nobody uses, the fence left aside. (A channel that
+// nobody watches any more goes later, see subscriber.)
 func leftovers(t testing.TB, s *testserver.Server, key string) string {
 	t.Helper()
 	var left []string
@@ -187,9 +189,7 @@ func leftovers(t testing.TB, s *testserver.Server, key string) string {
 			left = append(left, k)
 		}
 	}
-	watched, err := ptr(command(t, s, "PUBSUB", "CHANNELS", "__keyspace@*__:"+key)).AsStrSlice()
-	require.NoError(t, err)
-	return strings.Join(append(left, watched...), ", ")
+	return strings.Join(left, ", ")
 }
 
 // nothingLeft waits until the server has nothing of the mutex any more.
@@ -217,6 +217,21 @@ func subscribers(t testing.TB, s *testserver.Server, channel string) int64 {
 	n, err := reply[1].AsInt64()
 	require.NoError(t, err)
 	return n
+}
+
+// watches waits until m's Client watches the key, at the front of the queue, and has looked once more: what
+// happens from now on reaches it by an event.
+func watches(t testing.TB, m *Mutex) {
+	t.Helper()
+	eventually(t, soon, "watches the key", func() bool {
+		g, err := m.c.enter(m.kind, &m.keys)
+		require.NoError(t, err)
+		defer m.c.leave(g)
+		g.mu.Lock()
+		defer g.unlock()
+		a := g.attempts[protocol.Exclusive]
+		return a != nil && !a.front.IsZero() && a.sent.at.After(a.front)
+	})
 }
 
 // watched waits until n connections watch the key.

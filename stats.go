@@ -13,14 +13,14 @@ type Stats struct {
 	WokenByMessage uint64 // looks at the lock because a script told us to
 	WokenByEvent   uint64 // looks at the lock because of a keyspace event
 	WokenByTimer   uint64 // looks at the lock because a timer ran out
-	WokenByGap     uint64 // looks at the lock because the subscriber connection is new
+	WokenByGap     uint64 // looks at the lock because a subscription is new: another connection, or another node of a cluster
 	Renewals       uint64 // confirmed renewals
 	RenewalErrors  uint64 // renewals that failed and were repeated
-	Reconnects     uint64 // of the subscriber connection
+	Reconnects     uint64 // of subscriber connections
 	Lost           map[Cause]uint64
 	// Notifications says whether the server's keyspace notifications arrive, as New (and every new
 	// subscriber connection) found out by trying. Without them, what does not pass through an Unlock of
-	// ours is noticed by timers.
+	// ours is noticed by timers. In a cluster one node, that of a key of the probe's own, stands for all.
 	Notifications bool
 }
 

@@ -5,8 +5,8 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -50,32 +50,15 @@ func (b *bubble) tap() *tap {
 		}
 		return conn
 	})
-	for _, source := range scriptSources(b.t) {
+	for _, source := range protocol.Sources() {
 		require.NoError(b.t, c.Client.Do(b.t.Context(), c.B().ScriptLoad().Script(source).Build()).Error())
 	}
 	return c
 }
 
-// scriptSources are the scripts as the server gets them, by name.
-func scriptSources(t testing.TB) map[string]string {
-	read := func(name string) string {
-		text, err := os.ReadFile("internal/protocol/scripts/" + name + ".lua")
-		require.NoError(t, err)
-		return string(text)
-	}
-	out := map[string]string{}
-	for _, name := range []string{"acquire", "release", "leave", "check", "force"} {
-		out[name] = read("prelude") + read("grant") + read(name)
-	}
-	for _, name := range []string{"renew", "status"} {
-		out[name] = read("prelude") + read(name)
-	}
-	return out
-}
-
 var scriptNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
-	for name, source := range scriptSources(&testing.T{}) {
+	for name, source := range protocol.Sources() {
 		sum := sha1.Sum([]byte(source))
 		names[hex.EncodeToString(sum[:])] = name
 	}
@@ -233,6 +216,16 @@ func (c *tap) deliver() int {
 	return len(kept)
 }
 
+// drop loses what was kept back.
+func (c *tap) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = nil
+}
+
+// quiet is a logger for tests that cause more than anybody would read.
+var quiet = slog.New(slog.DiscardHandler)
+
 func isGrant(m protocol.Message) bool { return m.Verb == protocol.Grant }
 
 func isVerb(verb protocol.Verb) func(protocol.Message) bool {
@@ -241,7 +234,7 @@ func isVerb(verb protocol.Verb) func(protocol.Message) bool {
 
 func anyMessage(protocol.Message) bool { return true }
 
-// cut ends every connection, and goAway keeps new ones from being made.
+// cut ends every connection.
 func (c *tap) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,10 +251,16 @@ func (c *tap) cutEar() {
 	c.ear.Close()
 }
 
-func (c *tap) goAway(away bool) {
+// refuse keeps new connections from being made.
+func (c *tap) refuse(on bool) {
 	c.mu.Lock()
-	c.away = away
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	c.away = on
+}
+
+// goAway is a server that cannot be reached any more.
+func (c *tap) goAway(away bool) {
+	c.refuse(away)
 	if away {
 		c.cut()
 	}

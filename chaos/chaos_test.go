@@ -2,7 +2,9 @@ package chaos
 
 import (
 	"flag"
+	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,7 +16,7 @@ import (
 
 var (
 	seedFlag   = flag.String("chaos.seeds", "", "the seeds to run, separated by commas, in place of the fixed ones")
-	lengthFlag = flag.Duration("chaos.length", 4*time.Second, "how long things fail in one world")
+	lengthFlag = flag.Duration("chaos.length", shortLength, "how long things fail in one world")
 )
 
 func TestMain(m *testing.M) {
@@ -22,8 +24,33 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// seeds of the short form: two rows of worlds beside each other.
-var rows = [][]uint64{{1, 2, 3, 4}, {5, 6, 7, 8}}
+const shortLength = 3 * time.Second
+
+// rows are the seeds of the short form: two rows of worlds beside each other.
+var rows = [][]uint64{{730, 18, 4, 45}, {1351, 11, 2, 41}}
+
+func TestShortFormHasSomeOfEverything(t *testing.T) {
+	have := map[string]bool{}
+	for _, seed := range slices.Concat(rows...) {
+		p := PlanFor(seed, shortLength)
+		for _, f := range p.Schedule {
+			have[string(f.Kind)] = true
+		}
+		for _, k := range p.Keys {
+			have[k.Kind] = true
+		}
+		have[string(p.Flavor)], have[p.Holds] = true, true
+		have[fmt.Sprint("gentle ", p.Gentle)] = true
+		have[fmt.Sprint("queue ", p.Queue)], have[fmt.Sprint("persist ", p.Persist)], have[fmt.Sprint("notify ", p.Notify)] = true, true, true
+	}
+	want := []string{"mutex", "rwmutex", "semaphore", "valkey", "redis", "short", "mixed", "long", "queue true", "gentle true", "persist true", "persist false", "notify true", "notify false"}
+	for _, k := range kinds {
+		want = append(want, string(k.kind))
+	}
+	for _, w := range want {
+		require.True(t, have[w], w)
+	}
+}
 
 func TestNothingGoesWrongWhateverFails(t *testing.T) {
 	rows := rows

@@ -43,7 +43,7 @@ func (w *World) hire(slot, life int) (*hand, error) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
 	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = dieWithParent()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -25,20 +25,17 @@ func (w *World) do(f Fault) {
 			h.pause(true)
 			undo = func() { h.pause(false) }
 		}
+	case WorkerClose:
+		if h := w.hand(f.Slot); h != nil {
+			h.tell(order{Do: "swap"})
+		}
 	case ServerKill:
 		w.restart(f)
 	case ServerStop:
 		w.frozen(true)
 		undo = func() { w.frozen(false) }
 	case NetFade:
-		fading := f
-		fading.Kind = NetDelay
-		slow := w.network(fading)
-		w.sleep(f.For / 3)
-		fading.Kind = NetHole
-		undo = w.network(fading)
-		slow()
-		f.For -= f.For / 3
+		undo = w.fade(&f)
 	case NetCut, NetReset, NetHole, NetDelay, NetRefuse, LoseOne:
 		undo = w.network(f)
 	case FlushAll, DeleteKey, ForceUnlock:
@@ -151,6 +148,24 @@ func (w *World) network(f Fault) (undo func()) {
 		for _, u := range undos {
 			u()
 		}
+	}
+}
+
+// fade has the replies of one worker come later, and then nothing of its commands pass, while messages go
+// on arriving or not. What is left of the fault's time is for the second part.
+func (w *World) fade(f *Fault) (undo func()) {
+	p := w.proxies[f.Slot]
+	p.SetDelayRole(proxy.Commands, 0, ms(int64(100+f.Arg%350)))
+	w.sleep(f.For / 3)
+	f.For -= f.For / 3
+	p.BlackholeRole(proxy.Commands, proxy.Both, true)
+	if f.Arg/512%2 == 0 {
+		p.BlackholeRole(proxy.Messages, proxy.Both, true)
+	}
+	p.SetDelayRole(proxy.Commands, 0, 0)
+	return func() {
+		p.BlackholeRole(proxy.Commands, proxy.Both, false)
+		p.BlackholeRole(proxy.Messages, proxy.Both, false)
 	}
 }
 

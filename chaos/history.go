@@ -119,7 +119,7 @@ func (k Key) take(s lock, in step) []any {
 const historyLimit = 20 * time.Second
 
 // history has the checker look at one key.
-func (c *case_) history(k Key, ops []*op) {
+func (c *trial) history(k Key, ops []*op) {
 	steps := c.steps(ops)
 	if len(steps) == 0 {
 		return
@@ -133,7 +133,7 @@ func (c *case_) history(k Key, ops []*op) {
 	}
 }
 
-func (c *case_) steps(ops []*op) []porcupine.Operation {
+func (c *trial) steps(ops []*op) []porcupine.Operation {
 	ops = slices.DeleteFunc(slices.Clone(ops), func(o *op) bool {
 		// What was robbed before it was told of its grant is no part of any order.
 		from, excused := c.excuse(o)
@@ -195,7 +195,7 @@ func (c *case_) steps(ops []*op) []porcupine.Operation {
 
 // crowded: somebody else was at it while the i-th asked, or a call that failed before may have been served
 // late.
-func (c *case_) crowded(i int, ops []*op) bool {
+func (c *trial) crowded(i int, ops []*op) bool {
 	o, late := ops[i], int64(c.plan.longestLease()+serveSlack)
 	at := func(other *op) bool {
 		end := max(other.end, other.ret)

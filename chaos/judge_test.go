@@ -32,6 +32,11 @@ func (o *op) lapsed() *op {
 	return o
 }
 
+func downgraded(o *op, writer int64) *op {
+	o.after = writer << 10
+	return o
+}
+
 func (o *op) failed(err string) *op {
 	o.token, o.from, o.sure, o.unlock, o.end, o.out, o.err = 0, 0, 0, 0, 0, "", err
 	return o
@@ -45,7 +50,7 @@ func verdict(freed []freed, queue bool, ops ...*op) *Result {
 		Leases: []time.Duration{time.Second}, Graces: []time.Duration{0},
 	}
 	res := &Result{Plan: p}
-	(&case_{plan: p, ops: ops, freed: freed, res: res}).judge()
+	(&trial{plan: p, ops: ops, freed: freed, res: res}).judge()
 	return res
 }
 
@@ -79,6 +84,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		"writer beside readers": {"two at once", []*op{hold("w0.0", "rw", 1, 0, 1, 5, 6), hold("w1.0", "rw", 2, 0, 4, 8, 9).as(Reader, 1)}},
 		"too many permits":      {"4 of 3 permits", []*op{hold("w0.0", "sem", 1, 0, 1, 5, 6).as(Permit, 2), hold("w1.0", "sem", 2, 0, 2, 8, 9).as(Permit, 2)}},
 		"before a lapse":        {"two at once", []*op{hold("w0.0", "m", 1, 0, 1, 5, 0).lapsed(), hold("w1.0", "m", 2, 0, 4, 8, 9)}},
+		"writer in a downgrade": {"between the two sides", []*op{hold("w0.0", "rw", 1, 0, 1, 5, 6), hold("w1.0", "rw", 2, 0, 6, 7, 8), downgraded(hold("w0.0", "rw", 3, 5, 9, 10, 11).as(Reader, 1), 1)}},
 		"unheld for long":       {"unheld for", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6), hold("w1.0", "m", 2, 2, 20000, 20001, 20002)}},
 		"refused while certain": {"the store had seen a higher token", []*op{{who: "w0.0", key: "m", mode: Exclusive, weight: 1, token: 1 << 10, call: 1, ret: 2, from: 2, sure: 9, refused: 8, unlock: 9, end: 10, out: outReleased}}},
 	} {
@@ -121,7 +127,7 @@ func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
 // The checker of histories finds by itself what the judge finds directly.
 func TestHistoriesOfTheModels(t *testing.T) {
 	check := func(k Key, ops ...*op) porcupine.CheckResult {
-		c := &case_{plan: Plan{Keys: testKeys, Leases: []time.Duration{time.Second}, Graces: []time.Duration{0}, Workers: 1}, ops: ops, res: &Result{}}
+		c := &trial{plan: Plan{Keys: testKeys, Leases: []time.Duration{time.Second}, Graces: []time.Duration{0}, Workers: 1}, ops: ops, res: &Result{}}
 		return porcupine.CheckOperationsTimeout(model(k), c.steps(ops), time.Minute)
 	}
 	m, rw, sem := testKeys[0], testKeys[1], testKeys[2]

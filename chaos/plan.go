@@ -24,6 +24,7 @@ type Plan struct {
 	Leases   []time.Duration
 	Graces   []time.Duration
 	Queue    bool // nothing fails, and the order is judged
+	Gentle   bool // only what a Client can repair at once fails: no lease is lost, nobody waits for a timer
 	Schedule []Fault
 }
 
@@ -51,13 +52,14 @@ type Kind string
 const (
 	WorkerKill    Kind = "worker-kill"   // SIGKILL; another takes its place
 	WorkerStop    Kind = "worker-stop"   // SIGSTOP, SIGCONT
+	WorkerClose   Kind = "worker-close"  // its Client is closed at work, and another made
 	ServerKill    Kind = "server-kill"   // SIGKILL, and a start with the data or without
 	ServerStop    Kind = "server-stop"   // SIGSTOP, SIGCONT
 	NetCut        Kind = "net-cut"       // connections end; Arg: all, of commands, of messages
 	NetReset      Kind = "net-reset"     // the same with RST
 	NetHole       Kind = "net-hole"      // bytes vanish; Arg: direction and role
 	NetDelay      Kind = "net-delay"     // bytes come later; Arg: direction and role
-	NetFade       Kind = "net-fade"      // bytes come later and later, and then vanish for longer than a lease
+	NetFade       Kind = "net-fade"      // replies come later, and then nothing passes for longer than a lease
 	NetRefuse     Kind = "net-refuse"    // connections end, and no new ones come to be
 	LoseOne       Kind = "lose-one"      // one request or reply is lost or late; Arg: how
 	ClientKill    Kind = "client-kill"   // CLIENT KILL; Arg: of commands, of messages
@@ -75,14 +77,16 @@ var kinds = []struct {
 	kind  Kind
 	often int
 }{
-	{WorkerKill, 5}, {WorkerStop, 8}, {ServerKill, 2}, {ServerStop, 4},
-	{NetCut, 6}, {NetReset, 3}, {NetHole, 8}, {NetDelay, 6}, {NetFade, 4}, {NetRefuse, 4}, {LoseOne, 12},
+	{WorkerKill, 5}, {WorkerStop, 8}, {WorkerClose, 3}, {ServerKill, 2}, {ServerStop, 4},
+	{NetCut, 6}, {NetReset, 3}, {NetHole, 8}, {NetDelay, 6}, {NetFade, 8}, {NetRefuse, 4}, {LoseOne, 12},
 	{ClientKill, 4}, {ScriptFlush, 3}, {FlushAll, 2}, {DeleteKey, 2}, {ForceUnlock, 2},
 	{Notifications, 2}, {OutOfMemory, 2}, {Rights, 3},
 }
 
-// Frees: the fault can take a lock from its holder by its nature.
-func (k Kind) Frees() bool { return k == FlushAll || k == DeleteKey || k == ForceUnlock }
+// gentle: connections break or are slow, and new ones come to be at once.
+func (k Kind) gentle() bool {
+	return k == NetCut || k == NetReset || k == NetDelay || k == ClientKill || k == ScriptFlush
+}
 
 // ofServer: faults of which the server bears one at a time.
 func (k Kind) ofServer() bool { return k == ServerKill || k == ServerStop }
@@ -94,7 +98,7 @@ func PlanFor(seed uint64, length time.Duration) Plan {
 		Seed: seed, Flavor: testserver.Flavors()[seed%2], Length: length,
 		Persist: r.IntN(2) == 0, Notify: r.IntN(4) > 0,
 		Workers: 2 + r.IntN(4), Busy: 1 + r.IntN(6),
-		Holds: []string{"short", "short", "mixed", "mixed", "long"}[r.IntN(5)],
+		Holds: []string{"short", "short", "mixed", "long"}[r.IntN(4)],
 	}
 	if r.IntN(12) == 0 {
 		return p.queue()
@@ -113,11 +117,15 @@ func PlanFor(seed uint64, length time.Duration) Plan {
 	if r.IntN(2) == 0 {
 		p.Keys = append(p.Keys, Key{Name: "sem", Kind: "semaphore", Size: 1 + r.Int64N(maxSize)})
 	}
-	p.Leases = []time.Duration{time.Second, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second}
+	p.Leases = []time.Duration{time.Second, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second, 4 * time.Second}
 	if r.IntN(6) == 0 {
 		p.Leases = []time.Duration{10 * time.Second}
 	}
-	p.Graces = [][]time.Duration{{0}, {500 * time.Millisecond}, {2 * time.Second}, {0, 500 * time.Millisecond, 2 * time.Second}}[r.IntN(4)]
+	p.Graces = [][]time.Duration{{0}, {0}, {500 * time.Millisecond}, {2 * time.Second}, {0, 500 * time.Millisecond, 2 * time.Second}}[r.IntN(5)]
+	if r.IntN(8) == 0 {
+		p.Gentle = true
+		p.Leases, p.Graces = []time.Duration{10 * time.Second}, [][]time.Duration{{0}, {2 * time.Second}}[r.IntN(2)]
+	}
 	p.Schedule = p.schedule(r)
 	return p
 }
@@ -136,12 +144,12 @@ func (p Plan) queue() Plan {
 func (p Plan) schedule(r *rand.Rand) []Fault {
 	var deck []Kind
 	for _, k := range kinds {
-		if r.IntN(2) == 0 {
+		if r.IntN(2) == 0 && (!p.Gentle || k.kind.gentle()) {
 			deck = append(deck, slices.Repeat([]Kind{k.kind}, k.often)...)
 		}
 	}
 	if len(deck) == 0 {
-		deck = []Kind{WorkerKill}
+		deck = []Kind{NetCut}
 	}
 	gap := []int64{100, 300, 600}[r.IntN(3)]
 	var faults []Fault
@@ -150,9 +158,9 @@ func (p Plan) schedule(r *rand.Rand) []Fault {
 		f := Fault{At: at, Kind: deck[r.IntN(len(deck))], Slot: -1, Arg: r.IntN(1 << 16)}
 		f.For = p.lasts(f.Kind, r)
 		switch f.Kind {
-		case WorkerKill, WorkerStop:
+		case WorkerKill, WorkerStop, WorkerClose, NetFade:
 			f.Slot = r.IntN(p.Workers)
-		case NetCut, NetReset, NetHole, NetDelay, NetFade, NetRefuse, LoseOne, Rights:
+		case NetCut, NetReset, NetHole, NetDelay, NetRefuse, LoseOne, Rights:
 			if r.IntN(4) > 0 {
 				f.Slot = r.IntN(p.Workers)
 			}
@@ -202,6 +210,9 @@ func (p Plan) job(slot, life int, addr string) job {
 // those before it have died, or where the queue is gone and nobody was told (FLUSHALL makes no event). The
 // places of those who gave up count until their leave has come, which is why there are more than workers.
 func (p Plan) patience() time.Duration {
+	if p.Gentle {
+		return serveSlack
+	}
 	rows := 1
 	for _, f := range p.Schedule {
 		if f.Kind == WorkerKill || f.Kind == FlushAll {
@@ -232,11 +243,27 @@ func (p Plan) serverArgs() []string {
 
 const notifyFlags = "Kgxe"
 
+// Has: all of these words say something of the plan: a kind of fault or of lock, of holds, of server;
+// persist, notify, queue, gentle; grace-off or grace-on of all workers.
+func (p Plan) Has(words ...string) bool {
+	have := map[string]bool{
+		p.Holds: true, string(p.Flavor): true, "persist": p.Persist, "notify": p.Notify, "queue": p.Queue, "gentle": p.Gentle,
+		"grace-off": slices.Max(p.Graces) == 0, "grace-on": slices.Min(p.Graces) > 0,
+	}
+	for _, f := range p.Schedule {
+		have[string(f.Kind)] = true
+	}
+	for _, k := range p.Keys {
+		have[k.Kind] = true
+	}
+	return !slices.ContainsFunc(words, func(w string) bool { return !have[w] })
+}
+
 // String describes the world and its schedule.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, persistence %v, notifications %v, %d workers of %d, %s holds, keys %v, leases %v, graces %v, in order %v, %v of faults",
-		p.Seed, p.Flavor, p.Persist, p.Notify, p.Workers, p.Busy, p.Holds, p.Keys, p.Leases, p.Graces, p.Queue, p.Length)
+	fmt.Fprintf(&b, "seed %d: %s, persistence %v, notifications %v, %d workers of %d, %s holds, keys %v, leases %v, graces %v, in order %v, gentle %v, %v of faults",
+		p.Seed, p.Flavor, p.Persist, p.Notify, p.Workers, p.Busy, p.Holds, p.Keys, p.Leases, p.Graces, p.Queue, p.Gentle, p.Length)
 	for _, f := range p.Schedule {
 		fmt.Fprintf(&b, "\n  %v", f)
 	}

@@ -13,6 +13,7 @@ type op struct {
 	mode   Mode
 	weight int64
 	try    bool
+	after  int64 // a downgrade: the writer's token
 
 	call    int64
 	ret     int64
@@ -105,7 +106,7 @@ func (r *record) take(who string, e event) (answer *order) {
 	}
 	switch e.What {
 	case evCall:
-		o = &op{who: who, id: e.ID, key: e.Key, mode: e.Mode, weight: e.Weight, try: e.Try, call: e.T}
+		o = &op{who: who, id: e.ID, key: e.Key, mode: e.Mode, weight: e.Weight, try: e.Try, after: e.After, call: e.T}
 		r.ops = append(r.ops, o)
 		r.open[id] = o
 	case evGot:

@@ -36,9 +36,6 @@ func (s *Sum) Add(r *Result) {
 	s.Histories += r.Histories
 	s.Undecided += r.Undecided
 	for k, n := range r.Failed {
-		if len(k) > 20 {
-			k = "other" // each text would be a line of its own
-		}
 		s.Failed[k] += n
 	}
 	for k, n := range r.Lost {

@@ -45,6 +45,7 @@ type event struct {
 	Mode   Mode   `json:"m,omitempty"`
 	Weight int64  `json:"w,omitempty"`
 	Try    bool   `json:"try,omitempty"`
+	After  int64  `json:"a,omitempty"` // a downgrade: the token of the writer
 
 	// got, sure, write: the token, and until when the hold was certain
 	Token int64 `json:"tok,omitempty"`
@@ -86,7 +87,7 @@ const (
 
 // order is one line that the parent writes to a worker.
 type order struct {
-	Do string `json:"do,omitempty"` // stop, close
+	Do string `json:"do,omitempty"` // stop, close, swap
 
 	ID int64 `json:"i,omitempty"` // answer to the write of this operation
 	OK bool  `json:"ok,omitempty"`

@@ -18,7 +18,10 @@ const sureEvery = 10 * time.Millisecond
 // act does one operation, from the call to the end of the hold.
 func (w *worker) act(rng *rand.Rand) {
 	key := w.Keys[rng.IntN(len(w.Keys))]
-	o := &operation{w: w, rng: rng, id: w.ids.Add(1), hands: w.hands[key.Name], mode: Exclusive, weight: 1}
+	w.mu.Lock()
+	h := w.hands[key.Name]
+	w.mu.Unlock()
+	o := &operation{w: w, rng: rng, id: w.ids.Add(1), hands: h, mode: Exclusive, weight: 1}
 	switch key.Kind {
 	case "rwmutex":
 		if rng.IntN(10) < 7 {
@@ -57,22 +60,36 @@ type operation struct {
 }
 
 func (o *operation) run(ctx context.Context) {
-	w := o.w
-	w.tell(event{What: evCall, ID: o.id, T: now(), Key: o.hands.Name, Mode: o.mode, Weight: o.weight, Try: o.try})
-	held, err := o.acquire(ctx)
-	t := now()
+	o.w.tell(event{What: evCall, ID: o.id, T: now(), Key: o.hands.Name, Mode: o.mode, Weight: o.weight, Try: o.try})
+	if !o.take(o.acquire(ctx)) {
+		return
+	}
+	o.hold()
+	if o.hands.rw != nil && o.mode == Exclusive && o.rng.IntN(4) == 0 {
+		o.downgrade()
+		return
+	}
+	o.unlock()
+}
+
+// take tells what came of a call. It reports whether the lock is held.
+func (o *operation) take(held context.Context, err error) bool {
+	w, t := o.w, now()
 	if err != nil {
 		w.tell(event{What: evFail, ID: o.id, T: t, Err: classify(err)})
-		if fatal(err) {
-			time.Sleep(5 * time.Millisecond) // refused at once: do not spin
+		switch { // what is refused at once would make a goroutine spin
+		case errors.Is(err, valkeysync.ErrClosed):
+			time.Sleep(100 * time.Millisecond)
+		case fatal(err):
+			time.Sleep(20 * time.Millisecond)
 		}
-		return
+		return false
 	}
 	o.held = held
 	lease, ok := valkeysync.FromContext(held)
 	if !ok {
 		w.wrong(o.id, "a context without a lease")
-		return
+		return false
 	}
 	o.lease = lease
 	got := event{What: evGot, ID: o.id, T: t, Token: lease.Token()}
@@ -80,8 +97,26 @@ func (o *operation) run(ctx context.Context) {
 		got.From = o.sure
 	}
 	w.tell(got)
-	o.hold()
-	o.unlock()
+	return true
+}
+
+// downgrade makes a reader of the writer, which is one more operation, and ends that.
+func (o *operation) downgrade() {
+	o.certain()
+	r := &operation{w: o.w, rng: o.rng, id: o.w.ids.Add(1), hands: o.hands, mode: Reader, weight: 1}
+	call := now()
+	o.w.tell(event{What: evCall, ID: r.id, T: call, Key: o.hands.Name, Mode: r.mode, Weight: r.weight, After: o.lease.Token()})
+	held, err := o.hands.rw.Downgrade(o.held)
+	e := event{What: evEnd, ID: o.id, Unlock: call, Sure: o.sure, T: now(), Outcome: outReleased}
+	if err != nil {
+		e.Outcome = outUndecided
+	}
+	got := r.take(held, err)
+	o.w.tell(e)
+	if got {
+		r.hold()
+		r.unlock()
+	}
 }
 
 // certain notes that the hold is certain now. The time is read first: a process may be stopped between.

@@ -46,14 +46,15 @@ func Main() {
 // worker is a process that takes locks and tells its parent of it.
 type worker struct {
 	job
-	client *valkeysync.Client
-	out    sync.Mutex
-	ids    atomic.Int64
-	stop   chan struct{} // no new operations
-	close  chan struct{} // the end
-	hands  map[string]*hands
+	log   *slog.Logger
+	out   sync.Mutex
+	ids   atomic.Int64
+	stop  chan struct{} // no new operations
+	close chan struct{} // the end
+	swap  chan struct{} // the Client is to be closed, and another made
 
 	mu      sync.Mutex
+	hands   map[string]*hands   // of the present Client
 	answers map[int64]chan bool // of the store
 }
 
@@ -66,27 +67,17 @@ type hands struct {
 }
 
 func newWorker(j job) *worker {
-	return &worker{job: j, stop: make(chan struct{}), close: make(chan struct{}), hands: map[string]*hands{}, answers: map[int64]chan bool{}}
+	return &worker{
+		job: j, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), answers: map[int64]chan bool{},
+		stop: make(chan struct{}), close: make(chan struct{}), swap: make(chan struct{}, 16),
+	}
 }
 
 func (w *worker) run() {
 	go w.listen()
 	before := runtime.NumGoroutine()
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	server, client := w.connect(log)
-	w.client = client
-	for _, k := range w.Keys {
-		h := &hands{Key: k}
-		switch k.Kind {
-		case "mutex":
-			h.mutex = client.Mutex(k.Name)
-		case "rwmutex":
-			h.rw = client.RWMutex(k.Name)
-		case "semaphore":
-			h.sem = client.Semaphore(k.Name, k.Size)
-		}
-		w.hands[k.Name] = h
-	}
+	server, client := w.connect()
+	w.take(client)
 	w.tell(event{What: evReady, T: now(), Goroutines: before})
 
 	var wg sync.WaitGroup
@@ -103,20 +94,64 @@ func (w *worker) run() {
 			}
 		})
 	}
-	wg.Wait()
+	working := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(working)
+	}()
+	for over := false; !over; {
+		select {
+		case <-w.swap:
+			w.end(server, client)
+			server, client = w.connect()
+			w.take(client)
+		case <-working:
+			over = true
+		}
+	}
 	left := w.quiet()
 	w.tell(event{What: evIdle, T: now(), Goroutines: left, Heap: heap()})
 
 	<-w.close
-	if err := client.Close(); err != nil {
-		w.wrong(0, "Close: %v", err)
-	}
-	server.Close()
+	w.end(server, client)
 	w.tell(event{What: evClosed, T: now(), Goroutines: settled(before), Heap: heap()})
 }
 
+// take makes the handles of a new Client.
+func (w *worker) take(client *valkeysync.Client) {
+	all := map[string]*hands{}
+	for _, k := range w.Keys {
+		h := &hands{Key: k}
+		switch k.Kind {
+		case "mutex":
+			h.mutex = client.Mutex(k.Name)
+		case "rwmutex":
+			h.rw = client.RWMutex(k.Name)
+		case "semaphore":
+			h.sem = client.Semaphore(k.Name, k.Size)
+		}
+		all[k.Name] = h
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hands = all
+}
+
+// end closes a Client, and what it stood on.
+func (w *worker) end(server valkey.Client, client *valkeysync.Client) {
+	began := time.Now()
+	if err := client.Close(); err != nil {
+		w.wrong(0, "Close: %v", err)
+	}
+	const limit = 15 * time.Second // it promises 5 s, and this process may have been stopped
+	if d := time.Since(began); d > limit {
+		w.wrong(0, "Close took %v", d)
+	}
+	server.Close()
+}
+
 // connect makes the Clients. A worker may be born while nothing answers: it tries until something does.
-func (w *worker) connect(log *slog.Logger) (valkey.Client, *valkeysync.Client) {
+func (w *worker) connect() (valkey.Client, *valkeysync.Client) {
 	for {
 		server, err := valkey.NewClient(valkey.ClientOption{
 			InitAddress: []string{w.Addr}, Username: user(w.Slot), Password: password, ForceSingleClient: true, DisableCache: true,
@@ -124,14 +159,14 @@ func (w *worker) connect(log *slog.Logger) (valkey.Client, *valkeysync.Client) {
 		})
 		if err == nil {
 			var client *valkeysync.Client
-			client, err = valkeysync.New(server, valkeysync.WithLogger(log), valkeysync.WithName(fmt.Sprintf("w%d.%d", w.Slot, w.Life)),
+			client, err = valkeysync.New(server, valkeysync.WithLogger(w.log), valkeysync.WithName(fmt.Sprintf("w%d.%d", w.Slot, w.Life)),
 				valkeysync.WithLease(w.Lease), valkeysync.WithCrashDetection(w.Grace))
 			if err == nil {
 				return server, client
 			}
 			server.Close()
 		}
-		log.Warn("connect", "error", err)
+		w.log.Warn("connect", "error", err)
 		select {
 		case <-w.close:
 			os.Exit(0)
@@ -199,6 +234,11 @@ func (w *worker) listen() {
 			close(w.stop)
 		case "close":
 			close(w.close)
+		case "swap":
+			select {
+			case w.swap <- struct{}{}:
+			default: // there are enough to do
+			}
 		default:
 			w.mu.Lock()
 			answer := w.answers[o.ID]

@@ -69,6 +69,19 @@ func TestDemoOnARealServerLeavesNothingThereAndCountsWhatItCost(t *testing.T) {
 	})
 }
 
+func TestDemoOnAClusterLeavesNothingThere(t *testing.T) {
+	t.Parallel()
+	c := testserver.StartCluster(t, testserver.Valkey, 3, 0)
+	r := start(t, "demo", "-url", "valkey://"+c.Nodes()[0].Addr(), "-duration", "1s", "-workers", "3", "-goroutines", "2")
+	require.Equal(t, 0, r.status(), "%s%s", &r.stdout, &r.stderr)
+	require.Empty(t, r.stderr.String())
+	require.Positive(t, r.row("acquisitions"))
+	require.Zero(t, r.row("lost updates"))
+	for _, n := range c.Nodes() {
+		require.Zero(t, keys(t, n))
+	}
+}
+
 func TestDemoWithoutTheLockLosesUpdatesAndSaysSo(t *testing.T) {
 	t.Parallel()
 	r := start(t, "demo", "-duration", "500ms", "-no-lock")

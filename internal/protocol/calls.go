@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -33,9 +34,10 @@ const Forever = time.Duration(-1)
 // Reply is what a script answered. Which fields are set depends on the outcome.
 type Reply struct {
 	Outcome   Outcome
-	Now       int64         // server ms
+	Now       int64         // server ms; 0 where the script needed no clock
 	Number    int64         // of the hold
 	Since     int64         // server ms when the hold began
+	Hold      string        // the hold itself, where it is new
 	Remaining time.Duration // of the hold, or of whoever holds; Forever without expiry
 	Place     int           // in the queue, from 1
 	Waiting   int           // how many wait
@@ -44,32 +46,91 @@ type Reply struct {
 
 // Server runs the scripts through one valkey.Client. All its calls can be repeated.
 type Server struct {
-	Client valkey.Client
+	Client  valkey.Client
+	Cluster bool // the scripts speak through shard channels
+}
+
+// Tag is what tells the scripts for k how to speak: the hash tag of the shard channels; "" where ordinary
+// channels are used.
+func (s *Server) Tag(k *Keys) string {
+	if s.Cluster {
+		return k.tag
+	}
+	return ""
+}
+
+// Channel is the channel on which the scripts speak to that client, for keys of that Tag.
+func (s *Server) Channel(client, tag string) string {
+	if tag == "" {
+		return ChannelFor(client)
+	}
+	return ShardChannelFor(client, tag)
 }
 
 func (s *Server) call(ctx context.Context, sc *script, k *Keys, args ...string) (Reply, error) {
-	m, err := sc.run(ctx, s.Client, k, "", args...)
+	m, err := sc.run(ctx, s.Client, k, s.Tag(k), args...)
 	if err != nil {
 		return Reply{}, err
 	}
-	word, err := m[0].ToString()
+	return parseReply(sc, k, m)
+}
+
+func parseReply(sc *script, k *Keys, m valkey.ValkeyMessage) (Reply, error) {
+	bad := func() (Reply, error) { return Reply{}, sc.wrap(k, errReply) }
+	if m.IsString() {
+		word, _ := m.ToString()
+		if r, ok := short(word); ok {
+			return r, nil
+		}
+		return bad()
+	}
+	fields, err := m.ToArray()
+	if err != nil || len(fields) < 2 {
+		return bad()
+	}
+	word, err := fields[0].ToString()
 	if err != nil {
-		return Reply{}, fmt.Errorf("%s %q: %w", sc.name, k.Lock, errReply)
+		return bad()
 	}
 	r := Reply{Outcome: Outcome(word)}
 	var n [7]int64
-	for i := 1; i < len(n) && i < len(m); i++ {
-		if n[i], err = m[i].ToInt64(); err != nil {
-			return Reply{}, fmt.Errorf("%s %q: %w", sc.name, k.Lock, errReply)
+	for i := 1; i < len(n) && i < len(fields); i++ {
+		if n[i], err = fields[i].ToInt64(); err != nil {
+			return bad()
 		}
 	}
 	r.Now, r.Number, r.Since = n[1], n[2], n[3]
 	r.Remaining = ms(n[4])
 	r.Place, r.Waiting = int(n[5]), int(n[6])
-	if len(m) > 7 {
-		r.Holder, _ = m[7].ToString()
+	if len(fields) > 7 {
+		r.Holder, _ = fields[7].ToString()
 	}
 	return r, nil
+}
+
+// short reads the replies that are one string: those of the common cases. A new hold says itself all that
+// there is to say but its lease.
+func short(reply string) (Reply, bool) {
+	if reply == string(Released) {
+		return Reply{Outcome: Released}, true
+	}
+	r := Reply{Outcome: Held, Hold: reply}
+	rest, ours := strings.CutPrefix(reply, "vs1 ")
+	number, rest, _ := strings.Cut(rest, " ")
+	since, _, ok := strings.Cut(rest, " ")
+	var err1, err2 error
+	r.Number, err1 = strconv.ParseInt(number, 10, 64)
+	r.Since, err2 = strconv.ParseInt(since, 10, 64)
+	r.Now = r.Since
+	return r, ours && ok && err1 == nil && err2 == nil
+}
+
+// full gives a new hold of e its lease, which the short reply leaves out.
+func (r Reply) full(e *Entry) Reply {
+	if r.Hold != "" {
+		r.Remaining = e.Lease
+	}
+	return r
 }
 
 func ms(n int64) time.Duration {
@@ -88,7 +149,8 @@ func (s *Server) Acquire(ctx context.Context, k *Keys, e Entry, try bool, latest
 	if try {
 		how = "try"
 	}
-	return s.call(ctx, acquireScript, k, e.String(), how, itoa(latest))
+	r, err := s.call(ctx, acquireScript, k, e.String(), how, itoa(latest))
+	return r.full(&e), err
 }
 
 // After is what a release does with its second entry.
@@ -104,11 +166,11 @@ const (
 // Release gives back a hold (as Entry.Hold names it) and does with again, where it is not nil, what after
 // says; a place in the queue is not taken if the call arrives after latest.
 func (s *Server) Release(ctx context.Context, k *Keys, hold string, again *Entry, after After, latest int64) (Reply, error) {
-	entry := ""
-	if again != nil {
-		entry = again.String()
+	if again == nil {
+		return s.call(ctx, releaseScript, k, hold, "", "0", string(after))
 	}
-	return s.call(ctx, releaseScript, k, hold, entry, itoa(latest), string(after))
+	r, err := s.call(ctx, releaseScript, k, hold, again.String(), itoa(latest), string(after))
+	return r.full(again), err
 }
 
 // Leave takes away whatever the attempt has: its place or its hold. entry is "" where only the name of
@@ -140,10 +202,45 @@ func word(echo bool) string {
 	return ""
 }
 
-// Beat publishes an Echo to the Client's own channel and says how many subscribers the node has counted.
-func (s *Server) Beat(ctx context.Context, client string) (int64, error) {
-	m := "echo - beat 0 0 0 0 -"
-	return s.Client.Do(ctx, s.Client.B().Publish().Channel(ChannelFor(client)).Message(m).Build()).AsInt64()
+// Replicate is Renew, and then waits until n replicas have that and all that came before it, or limit is
+// over; it says how many do. Both go over one connection, to the node that owns the key: WAIT counts what
+// that connection wrote. The reply is Renew's.
+func (s *Server) Replicate(ctx context.Context, k *Keys, hold string, lease time.Duration, n int, limit time.Duration) (Reply, int, error) {
+	conn, release := s.Client.Dedicate() // WAIT holds up what is behind it
+	defer release()
+	args := []string{s.Tag(k), hold, itoa(lease.Milliseconds()), word(false)}
+	results := conn.DoMulti(ctx,
+		conn.B().Eval().Script(renewScript.source()).Numkeys(int64(len(k.list))).Key(k.list[:]...).Arg(args...).Build(),
+		conn.B().Wait().Numreplicas(int64(n)).Timeout(limit.Milliseconds()).Build(),
+	)
+	m, err := results[0].ToMessage()
+	if err != nil {
+		return Reply{}, 0, renewScript.wrap(k, err)
+	}
+	r, err := parseReply(renewScript, k, m)
+	if err != nil {
+		return Reply{}, 0, err
+	}
+	copies, err := results[1].AsInt64()
+	if err != nil {
+		return Reply{}, 0, fmt.Errorf("wait %q: %w", k.Lock, err)
+	}
+	return r, int(copies), nil
+}
+
+// Beat publishes an Echo to the Client's own channel for that Tag and says how many subscribers were counted
+// by the node that runs the scripts.
+func (s *Server) Beat(ctx context.Context, client, tag string) (int64, error) {
+	return s.Publish(ctx, s.Channel(client, tag), "echo - beat 0 0 0 0 -").AsInt64()
+}
+
+// Publish speaks on a channel as the scripts do. The reply is the number of subscribers.
+func (s *Server) Publish(ctx context.Context, channel, message string) valkey.ValkeyResult {
+	b := s.Client.B
+	if s.Cluster {
+		return s.Client.Do(ctx, b().Spublish().Channel(channel).Message(message).Build())
+	}
+	return s.Client.Do(ctx, b().Publish().Channel(channel).Message(message).Build())
 }
 
 // Resize puts the size of a semaphore in force for a key that may be in use with another.
@@ -175,12 +272,13 @@ type Member struct {
 
 // Status reads how a lock stands, with at most the given number of waiting entries.
 func (s *Server) Status(ctx context.Context, k *Keys, most int) (Standing, error) {
-	m, err := statusScript.run(ctx, s.Client, k, "", strconv.Itoa(most))
+	reply, err := statusScript.run(ctx, s.Client, k, s.Tag(k), strconv.Itoa(most))
 	if err != nil {
 		return Standing{}, err
 	}
-	bad := fmt.Errorf("status %q: %w", k.Lock, errReply)
-	if len(m) < 7 {
+	bad := statusScript.wrap(k, errReply)
+	m, err := reply.ToArray()
+	if err != nil || len(m) < 7 {
 		return Standing{}, bad
 	}
 	var st Standing

@@ -11,6 +11,9 @@ import (
 // node with ordinary channels.
 func ChannelFor(client string) string { return "valkeysync:" + client }
 
+// ShardChannelFor is the shard channel for it in a cluster, for all keys of that hash tag, whose slot it shares.
+func ShardChannelFor(client, tag string) string { return "valkeysync:" + tag + ":" + client }
+
 // Message is what a script says to a Client, on its channel.
 type Message struct {
 	Verb    Verb

@@ -43,12 +43,14 @@ func (s *script) source() string {
 	return string(source)
 }
 
+// What most acquisitions and releases find stands in front of the rest, so that they pay for nothing else:
+// defining the rest's functions takes the server longer than the commands that they need.
 var (
-	alone    = []string{"prelude"}
-	granting = []string{"prelude", "grant"}
+	alone    = []string{"keys", "write", "prelude"}
+	granting = []string{"keys", "write", "prelude", "grant"}
 
-	acquireScript = newScript("acquire", granting, "entry", "how", "latest")
-	releaseScript = newScript("release", granting, "hold", "entry", "latest", "how")
+	acquireScript = newScript("acquire", []string{"keys", "write", "acquire_free", "prelude", "grant"}, "entry", "how", "latest")
+	releaseScript = newScript("release", []string{"keys", "release_last", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
 	leaveScript   = newScript("leave", granting, "ref", "entry", "kind")
 	checkScript   = newScript("check", granting, "entry", "echo", "heard")
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")
@@ -59,23 +61,25 @@ var (
 	scripts = []*script{acquireScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript}
 )
 
-// run sends the script and reads its reply as an array. Errors keep the server's own in their chain.
-func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, args ...string) ([]valkey.ValkeyMessage, error) {
+// run sends the script. Errors keep the server's own in their chain.
+func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, args ...string) (valkey.ValkeyMessage, error) {
 	if len(args)+1 != len(s.args) {
 		panic(fmt.Sprintf("valkeysync: script %s takes %v, got %d arguments", s.name, s.args, len(args)+1))
 	}
-	reply, err := s.lua.Exec(ctx, c, k.list[:], append([]string{tag}, args...)).ToArray()
+	reply, err := s.lua.Exec(ctx, c, k.list[:], append([]string{tag}, args...)).ToMessage()
 	if errors.Is(err, valkey.ErrClosing) && errors.Is(c.Do(ctx, c.B().Ping().Build()).Error(), valkey.ErrClosing) {
 		// Asked twice, for a client of Sentinel says so of a connection that it is just replacing.
 		err = fmt.Errorf("%w: its valkey.Client was closed before it: %w", ErrClosed, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", s.name, k.Lock, err)
+	return reply, s.wrap(k, err)
+}
+
+// wrap says of an error what was asked.
+func (s *script) wrap(k *Keys, err error) error {
+	if err == nil {
+		return nil
 	}
-	if len(reply) < 2 {
-		return nil, fmt.Errorf("%s %q: %w", s.name, k.Lock, errReply)
-	}
-	return reply, nil
+	return fmt.Errorf("%s %q: %w", s.name, k.Lock, err)
 }
 
 // ErrClosed is why nothing can be asked any more.

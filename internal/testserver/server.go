@@ -34,6 +34,7 @@ type Server struct {
 	flavor Flavor
 	binary string
 	dir    string
+	config string // a sentinel's file, which it rewrites; "": none
 	args   []string
 	port   int
 	fatalf func(format string, args ...any)
@@ -70,11 +71,14 @@ func Launch(f Flavor, dir string, args ...string) (*Server, error) {
 }
 
 func launch(f Flavor, dir string, args []string) (*Server, error) {
-	binary, err := f.Binary()
-	if err != nil {
+	return launchWith(&Server{flavor: f, dir: dir, args: args})
+}
+
+// launchWith starts a server whose flavor, folder, args and file are set.
+func launchWith(s *Server) (_ *Server, err error) {
+	if s.binary, err = s.flavor.Binary(); err != nil {
 		return nil, err
 	}
-	s := &Server{flavor: f, binary: binary, dir: dir, args: args}
 	s.fatalf = func(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 	// Between the look for a free port and the server's bind somebody else can
 	// take it. Only that is worth another try.
@@ -166,14 +170,18 @@ func (s *Server) Close() { s.Kill() }
 // run starts the process and waits until it is ready. The caller holds s.mu,
 // or is the only one who knows s.
 func (s *Server) run() error {
-	args := append([]string{
+	var args []string
+	if s.config != "" {
+		args = append(args, s.config)
+	}
+	args = append(append(args,
 		"--port", strconv.Itoa(s.port),
 		"--bind", loopback,
 		"--dir", s.dir,
 		"--daemonize", "no",
 		"--save", "",
 		"--appendonly", "no",
-	}, s.args...)
+	), s.args...)
 	p, err := startProcess(s.binary, args, s.logFile())
 	if err != nil {
 		return err

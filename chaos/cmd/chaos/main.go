@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,12 +21,13 @@ func main() {
 	chaos.Main()
 	var (
 		seed     = flag.Uint64("seed", 1, "the first seed")
-		lanes    = flag.Int("lanes", 3, "worlds beside each other")
+		lanes    = flag.Int("lanes", 4, "worlds beside each other")
 		length   = flag.Duration("length", 10*time.Second, "how long things fail in one world")
 		limit    = flag.Duration("for", 30*time.Minute, "begin no world later than that")
 		acquired = flag.Int("acquisitions", 1_000_000, "be done after so many")
 		worlds   = flag.Uint64("worlds", 0, "be done after so many worlds; 0: no limit")
 		stop     = flag.Bool("stop", false, "be done at the first violation")
+		with     = flag.String("with", "", "only worlds of which all these words are true, separated by commas: long,net-fade,grace-off (see Plan.Has)")
 		quiet    = flag.Bool("quiet", false, "no line for a world where nothing went wrong")
 	)
 	flag.Parse()
@@ -52,7 +54,11 @@ func main() {
 				if *worlds > 0 && s >= *seed+*worlds {
 					return
 				}
-				bad := r.world(chaos.PlanFor(s, *length), dir, *quiet)
+				plan := chaos.PlanFor(s, *length)
+				if *with != "" && !plan.Has(strings.Split(*with, ",")...) {
+					continue
+				}
+				bad := r.world(plan, dir, *quiet)
 				if bad && *stop || r.acquired() >= *acquired {
 					r.over.Store(true)
 				}

@@ -5,21 +5,18 @@
 -- ARGV[3] how     'queue' or 'try'
 -- ARGV[4] latest  server time (ms) after which the request is refused; 0 for none
 --
+-- the hold itself: the attempt holds the lock, from now on and with its full lease; nobody waits.
 -- held, queued, gone: as in grant.lua. A 'gone' attempt was dropped in the same call.
 -- { 'late', now }                                    came after its latest time, nothing done
 -- { 'busy', now, 0, 0, remaining, waiting + 1, waiting, holder }   try only
 -- { 'mismatch', now, 0, 0, 0, 0, 0, kind }           another primitive, or size, is in use there
 local e = parse(ARGV[2])
-local latest = tonumber(ARGV[4])
-if latest > 0 and now > latest then
-  return { 'late', now }
-end
 lapse(e.kind)
 
--- Nothing there: the common case pays for nothing else.
-if not held and not head() and fits(e) and (e.mode == 'x' or call('ZCARD', shared) == 0) then
-  local n = hold(e, e.lease)
-  return { 'held', now, n, now, tonumber(e.lease), 0, 0 }
+-- Nobody waits, and it fits beside those who hold.
+if held == marker(e.kind) and not head() and fits(e) and not find_hold(e.ref, e.mode) then
+  local value = hold(e, e.lease)
+  return value
 end
 
 if call('ZRANK', queue, e.raw) or find_hold(e.ref, e.mode) then
@@ -35,13 +32,13 @@ end
 
 grant('', false, false)
 if not head() and fits(e) then
-  local n = hold(e, e.lease)
-  return { 'held', now, n, now, tonumber(e.lease), 0, 0 }
+  local value = hold(e, e.lease)
+  return value
 elseif ARGV[3] == 'try' then
   local n = call('ZCARD', queue)
   return { 'busy', now, 0, 0, remaining(e.mode), n + 1, n, holder() }
 else
-  call('ZADD', queue, int(number()), e.raw)
+  call('ZADD', queue, number(), e.raw)
   keep_queue(e.lease)
   tell_holder(e.ref)
 end

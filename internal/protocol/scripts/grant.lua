@@ -1,15 +1,5 @@
 -- grant: stands behind the prelude in every script that can change who holds.
 
--- Numbers rise whatever was lost: the clock has moved on. The key may lapse, for the same reason.
-local fence_ttl = 3600000
-
-local function number()
-  local last = tonumber(call('GET', fence) or 0) or 0
-  local n = math.max(last + 1, clock[1] * 1000000 + clock[2])
-  call('SET', fence, int(n), 'PX', fence_ttl)
-  return n
-end
-
 -- The queue outlives the pauses between the checks of its front, and no more.
 local function keep_queue(lease)
   local ttl = 3 * lease + 600000
@@ -40,21 +30,6 @@ local function fits(e)
     return false
   end
   return e.mode == 'r' or used() + e.weight <= tonumber(string.sub(e.kind, 2))
-end
-
--- Writes the hold of e and returns its number.
-local function hold(e, ms)
-  local n = number()
-  local value = 'vs1 ' .. int(n) .. ' ' .. int(now) .. ' ' .. e.raw
-  if e.mode == 'x' then
-    call('SET', lock, value, 'PX', ms)
-    held = value
-    freed = false
-  else
-    call('ZADD', shared, int(now + ms), value)
-    mark(e.kind)
-  end
-  return n
 end
 
 -- Where listeners may not be counted (ACL), everybody counts as alive: a dead one costs its first lease.
@@ -101,7 +76,8 @@ local function serve(e, caller)
   if e.ref == caller then
     hold(e, e.lease)
   elseif alive(e) then
-    e.number = hold(e, e.first)
+    local _, number = hold(e, e.first)
+    e.number = number
     served[#served + 1] = e
   end
 end

@@ -1,40 +1,16 @@
--- prelude: stands before every script. Keys, the server's time, names and messages.
---
--- KEYS[1] lock    string: the exclusive holder, or the marker of shared holds
--- KEYS[2] shared  sorted set: one member a shared hold, score = end of its lease (ms)
--- KEYS[3] queue   sorted set: one entry a waiting attempt, score = place
--- KEYS[4] fence   string: the last number given out
--- ARGV[1] tag     hash tag of shard channels ('{orders}'); '' where ordinary channels are used
---
--- entry:  <ref> <kind> <mode> <weight> <lease ms> <first lease ms> <grace ms> <name>
--- ref:    <client id>#<attempt>
--- hold:   vs1 <number> <since ms> <entry>      the lock's value, or a member of shared
--- marker: vs1 shared <kind>                    the lock's value while shared holds live
--- kind:   m mutex, w rwmutex, s<size> semaphore; mode: x exclusive, r reader, p permit
-local lock, shared, queue, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local call = redis.call
-local clock = call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local held = call('GET', lock) -- false: free
-local freed = false            -- the lock was given up by this script and its key still stands
-
--- Lua would write a large number as 1.7e+15.
-local function int(n)
-  return string.format('%.0f', n)
+-- prelude: stands behind write in every script: what is held, names and messages.
+if held == nil then
+  held = call('GET', lock)
 end
 
 local function parse(entry)
-  local ref, kind, mode, weight, lease, first, grace = string.match(entry, '^(%S+) (%S+) (%S) (%d+) (%d+) (%d+) (%d+) ')
+  local ref, kind, mode, weight, lease, first, grace = string.match(entry, '^([^ ]+) ([^ ]+) ([^ ]) (%d+) (%d+) (%d+) (%d+) ')
   return { raw = entry, ref = ref, kind = kind, mode = mode, weight = tonumber(weight), lease = lease, first = first, grace = tonumber(grace) }
 end
 
 -- The entry inside a hold; nil for a marker, a foreign value, nothing.
 local function entry_of(value)
-  return value and string.match(value, '^vs1 %d+ %d+ (%S+ %S+ %S %d+ %d+ %d+ %d+ .*)$')
-end
-
-local function marker(kind)
-  return 'vs1 shared ' .. kind
+  return value and string.match(value, '^vs1 %d+ %d+ ([^ ]+ [^ ]+ [^ ] %d+ %d+ %d+ %d+ .*)$')
 end
 
 local function channel(ref)
@@ -49,7 +25,7 @@ end
 -- not be sent (ACL) must not stop a script half-way: timers and checks make up for it.
 local function tell(verb, e, number, ms, waiting)
   local attempt = string.match(e.ref, '#(.*)$')
-  local text = table.concat({ verb, e.kind, attempt, int(number), int(now), ms, waiting or 0, lock }, ' ')
+  local text = table.concat({ verb, e.kind, attempt, number, now_ms, ms, waiting or 0, lock }, ' ')
   redis.pcall(ARGV[1] == '' and 'PUBLISH' or 'SPUBLISH', channel(e.ref), text)
 end
 
@@ -65,27 +41,6 @@ local function open_to(kind)
   return not held or by == kind or by and string.sub(by, 1, 1) == 's' and string.sub(kind, 1, 1) == 's'
 end
 
--- The marker stands as long as the longest shared lease, which every change of them sets anew: by its
--- expiry alone where it stands already, for holders watch the key, and a SET would wake them all. It keeps
--- the size that it names; kind is for where it is gone.
-local function mark(kind)
-  local last = call('ZRANGE', shared, -1, -1, 'WITHSCORES')
-  if last[2] then
-    local left = int(math.max(last[2] - now, 1))
-    if held then
-      call('PEXPIRE', lock, left)
-    else
-      held = marker(kind)
-      call('SET', lock, held, 'PX', left)
-    end
-    freed = false
-    call('PEXPIRE', shared, left)
-  elseif held then
-    held = false
-    freed = true
-  end
-end
-
 -- Moves the end of a shared hold. It begins with a write that takes no memory: that lets those after it
 -- pass on a server that has none left.
 local function extend(value, ends)
@@ -96,7 +51,7 @@ end
 -- Shared holds whose lease has ended go first in every script. It looks before it writes: after a write
 -- that frees, a server without memory would let the writes pass that it is to refuse.
 local function lapse(kind)
-  local before = '(' .. int(now)
+  local before = '(' .. now_ms
   if kind == 'm' or call('ZCOUNT', shared, '-inf', before) == 0 then
     return
   end
@@ -114,14 +69,13 @@ end
 -- The hold of an attempt, and its end; nil where there is none.
 local function find_hold(ref, mode)
   if mode == 'x' then
-    local entry = entry_of(held)
-    if entry and parse(entry).ref == ref then
+    if held and string.match(held, '^vs1 %d+ %d+ ([^ ]+) ') == ref then
       return held, call('PTTL', lock)
     end
     return nil
   end
   for _, value in ipairs(call('ZRANGE', shared, 0, -1)) do
-    if string.find(value, ref, 1, true) and parse(entry_of(value)).ref == ref then
+    if string.find(value, ref, 1, true) and string.match(value, '^vs1 %d+ %d+ ([^ ]+) ') == ref then
       return value, call('ZSCORE', shared, value) - now
     end
   end
@@ -129,9 +83,8 @@ local function find_hold(ref, mode)
 end
 
 -- The hold as it stands, and its end: a permit's weight may have shrunk since its owner was told of it.
--- nil when it is not the owner's any more.
-local function owned(value)
-  local e = parse(entry_of(value))
+-- nil when it is not the owner's any more. e: the entry in it.
+local function owned(value, e)
   if e.mode == 'x' then
     return held == value and value or nil
   end

@@ -8,9 +8,9 @@
 -- ARGV[5] how     'queue' the new attempt; 'downgrade' a writer: the new attempt, a reader, has it at once;
 --                 'shrink' a permit: the new entry, with less weight, goes on with the same hold
 --
--- { 'released', now }  given back; nothing queued: acquire says why
+-- 'released', or { 'released', now }  given back; nothing queued: acquire says why
 -- { 'lost', now, 0, 0, 0, 0, 0, holder }  was not ours any more
--- held, queued, gone: what became of the new attempt, as in grant.lua
+-- the hold itself, held, queued, gone: what became of the new attempt, as of acquire
 local mine = parse(entry_of(ARGV[2]))
 local again = ARGV[3] ~= '' and parse(ARGV[3])
 local caller = again and again.ref or ''
@@ -18,7 +18,7 @@ local latest = tonumber(ARGV[4])
 local waiting = call('ZCARD', queue) -- reads first: a queue of another type stops the script here
 lapse(mine.kind)
 
-local value, left = owned(ARGV[2])
+local value, left = owned(ARGV[2], mine)
 if not value then
   grant(caller, false, false)
   if again then
@@ -67,10 +67,10 @@ if not again or latest > 0 and now > latest then
 end
 if waiting == 0 and fits(again) then
   -- Nobody else waits: the caller has it again.
-  local n = hold(again, again.lease)
-  return { 'held', now, n, now, tonumber(again.lease), 0, 0 }
+  local value = hold(again, again.lease)
+  return value
 end
-call('ZADD', queue, int(number()), again.raw)
+call('ZADD', queue, number(), again.raw)
 keep_queue(again.lease)
 grant(caller, false, readers)
 return state(again)

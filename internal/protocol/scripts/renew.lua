@@ -13,7 +13,7 @@ lapse(mine.kind)
 if ARGV[4] ~= '' then
   tell('echo', mine, 0, ARGV[4])
 end
-local value = owned(ARGV[2])
+local value = owned(ARGV[2], mine)
 if value and mine.mode == 'x' then
   call('PEXPIRE', lock, ARGV[3])
 elseif value and not open_to(mine.kind) then

@@ -8,7 +8,7 @@ return {
   holder(),
   call('PTTL', lock),
   call('GET', fence) or '0',
-  call('ZRANGEBYSCORE', shared, int(now), '+inf', 'WITHSCORES'),
+  call('ZRANGEBYSCORE', shared, now_ms, '+inf', 'WITHSCORES'),
   call('ZRANGE', queue, 0, ARGV[2] - 1, 'WITHSCORES'),
   call('ZCARD', queue),
 }
