@@ -15,7 +15,8 @@ end
 local function used()
   local sum = 0
   for _, value in ipairs(members()) do
-    sum = sum + tonumber(string.match(value, '^vs1 %d+ %d+ [^ ]+ [^ ]+ [^ ] (%d+) '))
+    local mode = string.find(value, ' p ', 1, true) -- plain, for there may be many; no field before it is a p
+    sum = sum + (mode and string.match(value, '^%d+', mode + 3) or 1)
   end
   return sum
 end

@@ -74,10 +74,9 @@ local function find_hold(ref, mode)
     end
     return nil
   end
-  local all = call('ZRANGE', shared, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    if string.match(all[i], '^vs1 %d+ %d+ ([^ ]+) ') == ref then
-      return all[i], all[i + 1] - now
+  for _, value in ipairs(call('ZRANGE', shared, 0, -1)) do
+    if string.find(value, ref, 1, true) and string.match(value, '^vs1 %d+ %d+ ([^ ]+) ') == ref then
+      return value, call('ZSCORE', shared, value) - now
     end
   end
   return nil
