@@ -210,6 +210,17 @@ func (c *trial) steps(ops []*op) []porcupine.Operation {
 			add(o.call, o.ret, s)
 		}
 	}
+	// Calls without the lock matter only to a try that was told "locked" with nobody else about.
+	told := func(p porcupine.Operation) bool {
+		s := p.Input.(step)
+		return s.kind == stepBusy && !s.crowded
+	}
+	if !slices.ContainsFunc(steps, told) {
+		steps = slices.DeleteFunc(steps, func(p porcupine.Operation) bool {
+			s := p.Input.(step)
+			return s.kind == stepBusy || s.kind == stepFailed
+		})
+	}
 	return steps
 }
 
