@@ -128,7 +128,7 @@ func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
 func TestHistoriesOfTheModels(t *testing.T) {
 	check := func(k Key, ops ...*op) porcupine.CheckResult {
 		c := &trial{plan: Plan{Keys: testKeys, Leases: []time.Duration{time.Second}, Graces: []time.Duration{0}, Workers: 1}, ops: ops, res: &Result{}}
-		return porcupine.CheckOperationsTimeout(model(k), c.steps(ops), time.Minute)
+		return porcupine.CheckOperationsTimeout(model(k, false), c.steps(ops), time.Minute)
 	}
 	m, rw, sem := testKeys[0], testKeys[1], testKeys[2]
 	require.Equal(t, porcupine.Illegal, check(m, hold("w0.0", "m", 1, 0, 1, 5, 6), hold("w1.0", "m", 2, 0, 4, 8, 9)))
