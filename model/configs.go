@@ -113,7 +113,7 @@ func Configs() []Config {
 	big("liveness: a lease lost", l, func(c *Config) {
 		c.Faults.Break, c.Grace, c.First, c.Ticks, c.Names = 1, 2, 2, 3, [maxClients]int8{2, 2}
 	})
-	add("liveness: overlapping readers keep it", l, func(c *Config) { c.Sticky, c.Grace, c.Serve, c.Faults.Break = true, 0, 12, 1 })
+	add("liveness: overlapping readers keep it", l, func(c *Config) { c.Sticky, c.Grace, c.Serve, c.Faults.Break = true, 0, 21, 1 })
 	add("liveness: three, two crashes", l3, func(c *Config) { c.Faults.Crash, c.Serve = 2, 13 })
 	add("liveness: three, two crash and nobody sees it", l3, func(c *Config) { c.Faults.Crash, c.Serve, c.HalfOpen, c.Ticks = 2, 30, true, 1 })
 	big("liveness: three, one gives up, a crash", l3, func(c *Config) { c.Faults.GiveUp, c.Faults.Crash = 1, 1 })
@@ -153,7 +153,7 @@ func without() []Config {
 	add(NumberAtGrant, TokenFell, shared(RWMutex, 2, 2, 2, 1), nil)
 	add(SameAnswer, Twice, s, func(c *Config) { c.Faults.Lost, c.Latest = 1, 1 })
 	add(TellFront, ServedLate, l3, func(c *Config) { c.Faults.GiveUp, c.Faults.Crash = 1, 1 })
-	add(TellAgain, NeverIn, l, func(c *Config) { c.Sticky, c.Grace, c.Serve, c.Faults.Break = true, 0, 12, 1 })
+	add(TellAgain, NeverIn, l, func(c *Config) { c.Sticky, c.Grace, c.Serve, c.Faults.Break = true, 0, 21, 1 })
 	add(LeaveLost, LeftTaken, l, func(c *Config) { c.Grace, c.First, c.Names = 1, 1, [maxClients]int8{1, 1} })
 	add(EndingAlone, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add(LatestTime, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })

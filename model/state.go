@@ -8,7 +8,7 @@ import (
 const (
 	maxClients   = 3
 	maxHolds     = 4
-	maxQueue     = 5
+	maxQueue     = 6
 	maxRequests  = 8
 	maxReplies   = 8
 	maxMessages  = 4

@@ -53,18 +53,23 @@ else
 end
 local readers = mine.kind == 'w' and mine.mode == 'x'
 
-if again then
-  call('ZREM', queue, again.raw) -- a first write that frees lets the others pass when memory is out
-end
 if ARGV[5] == 'downgrade' then
+  call('ZREM', queue, again.raw) -- a first write that frees lets the others pass when memory is out
   hold(again, again.lease)
   grant('', false, true)
   return state(again)
 end
 if not again or latest > 0 and now > latest then
+  -- Where it is late the new attempt may have its place by acquire already, and keeps it.
   grant('', false, readers)
   return { 'released', now }
 end
+if find_hold(again.ref, again.mode) then
+  -- This request is late, and the new attempt has got its permits by acquire meanwhile.
+  grant('', false, readers)
+  return state(again)
+end
+call('ZREM', queue, again.raw) -- as above
 if waiting == 0 and fits(again) then
   -- Nobody else waits: the caller has it again.
   local value = hold(again, again.lease)
