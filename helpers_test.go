@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		// valkey-go closes the connection to a node that left the map, or was replaced, 5 s later.
 		goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*clusterClient)._refresh.func2"),
 		goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*clusterClient).redirectOrNew.func1"),
+		// It looks at the map anew up to 1 s after it was told to.
+		goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*call).DelayDo.func1"),
 	)
 }
 
