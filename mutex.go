@@ -15,8 +15,8 @@ var _ sync.Locker = (*Mutex)(nil)
 // not re-entrant. Make it with [Client.Mutex].
 //
 // Order. Processes get the lock in the order in which they began to wait; so do the goroutines of one
-// process. A process with many waiting goroutines has one place in the queue and takes it again, behind
-// the others, for each of them.
+// process. A process with many waiting goroutines has one place in the queue: it hands the lock from one to
+// the next for a turn ([WithTurn]), and then takes its place again, behind the others.
 //
 // Lease. A hold lasts for a lease on the server and is renewed, in the background, for as long as it is
 // held. It is lost when no renewal is confirmed until the lease ends (the process was stopped, the network
