@@ -22,7 +22,7 @@ import (
 type play struct {
 	t       *testing.T
 	rnd     *rand.Rand
-	model   *model
+	model   *modelOfKey
 	key     string
 	clients []*Client
 	foreign func(args ...string) error // a command of another program
@@ -51,7 +51,7 @@ var playSizes = []int64{3, 5}
 
 func newPlay(t *testing.T, seed uint64, kind byte, key string, clients []*Client) *play {
 	p := &play{
-		t: t, rnd: rand.New(rand.NewPCG(seed, uint64(kind))), model: &model{kind: kind}, key: key, clients: clients,
+		t: t, rnd: rand.New(rand.NewPCG(seed, uint64(kind))), model: &modelOfKey{kind: kind}, key: key, clients: clients,
 		events: make(chan played, 100), in: map[int]played{}, stop: map[int]context.CancelFunc{}, size: map[int]int64{},
 		sems: map[int64][]*Semaphore{},
 	}

@@ -24,8 +24,8 @@ type modelEntry struct {
 	weight int64
 }
 
-// model is one key.
-type model struct {
+// modelOfKey is one key.
+type modelOfKey struct {
 	kind    byte  // m, w, s
 	size    int64 // in force
 	foreign bool
@@ -39,14 +39,14 @@ type model struct {
 	fresh   int   // the last so many places were taken in no certain order
 }
 
-func (m *model) used() (sum int64) {
+func (m *modelOfKey) used() (sum int64) {
 	for _, h := range m.holds {
 		sum += h.weight
 	}
 	return sum
 }
 
-func (m *model) fits(mode protocol.Mode, weight int64) bool {
+func (m *modelOfKey) fits(mode protocol.Mode, weight int64) bool {
 	switch {
 	case m.foreign:
 		return false
@@ -58,15 +58,15 @@ func (m *model) fits(mode protocol.Mode, weight int64) bool {
 	return len(m.holds) == 0
 }
 
-func (m *model) inUse() bool { return len(m.holds)+len(m.queue) > 0 }
+func (m *modelOfKey) inUse() bool { return len(m.holds)+len(m.queue) > 0 }
 
 // room says whether one who comes now gets in at once.
-func (m *model) room(mode protocol.Mode, weight int64) bool {
+func (m *modelOfKey) room(mode protocol.Mode, weight int64) bool {
 	return len(m.queue) == 0 && m.fits(mode, weight)
 }
 
 // acquire is a step: somebody asks. With try, one who cannot get in is gone again.
-func (m *model) acquire(h modelHold, size int64, try bool) {
+func (m *modelOfKey) acquire(h modelHold, size int64, try bool) {
 	if m.kind == 's' {
 		if m.inUse() && size != m.size {
 			m.refused = append(m.refused, h.id)
@@ -83,18 +83,18 @@ func (m *model) acquire(h modelHold, size int64, try bool) {
 	}
 }
 
-func (m *model) enter(h modelHold) {
+func (m *modelOfKey) enter(h modelHold) {
 	m.holds = append(m.holds, h)
 	m.in = append(m.in, h.id)
 }
 
 // blocked: a process that holds exclusively queues when it unlocks.
-func (m *model) blocked(client int) bool {
+func (m *modelOfKey) blocked(client int) bool {
 	return slices.ContainsFunc(m.holds, func(h modelHold) bool { return h.client == client && h.mode == protocol.Exclusive })
 }
 
 // due is the first waiter of a process that has no place yet; readers first.
-func (m *model) due(client int) (modelHold, bool) {
+func (m *modelOfKey) due(client int) (modelHold, bool) {
 	if m.blocked(client) {
 		return modelHold{}, false
 	}
@@ -112,7 +112,7 @@ func (m *model) due(client int) (modelHold, bool) {
 }
 
 // start has a process ask for those of its waiters that are due.
-func (m *model) start(client int) {
+func (m *modelOfKey) start(client int) {
 	for w, ok := m.due(client); ok; w, ok = m.due(client) {
 		if m.room(w.mode, w.weight) {
 			m.serve(modelEntry{w.client, w.mode, w.weight})
@@ -124,7 +124,7 @@ func (m *model) start(client int) {
 }
 
 // serve lets in whoever a place was for: with a reader all readers of its process.
-func (m *model) serve(e modelEntry) {
+func (m *modelOfKey) serve(e modelEntry) {
 	m.waiters = slices.DeleteFunc(m.waiters, func(w modelHold) bool {
 		if w.client != e.client || w.mode != e.mode || e.weight < 0 {
 			return false
@@ -138,7 +138,7 @@ func (m *model) serve(e modelEntry) {
 }
 
 // grant serves the queue; readers: a writer has left.
-func (m *model) grant(readers bool) {
+func (m *modelOfKey) grant(readers bool) {
 	var served []int
 	for i := 0; readers && i < len(m.queue); {
 		if e := m.queue[i]; e.mode == protocol.Reader && m.fits(e.mode, e.weight) {
@@ -161,7 +161,7 @@ func (m *model) grant(readers bool) {
 }
 
 // release is a step: an acquisition, or weight of it, is given back.
-func (m *model) release(id int, weight int64) {
+func (m *modelOfKey) release(id int, weight int64) {
 	i := slices.IndexFunc(m.holds, func(h modelHold) bool { return h.id == id })
 	h := m.holds[i]
 	if weight < h.weight {
@@ -178,7 +178,7 @@ func (m *model) release(id int, weight int64) {
 }
 
 // downgrade is a step: a writer becomes a reader.
-func (m *model) downgrade(id, reader int) {
+func (m *modelOfKey) downgrade(id, reader int) {
 	i := slices.IndexFunc(m.holds, func(h modelHold) bool { return h.id == id })
 	client := m.holds[i].client
 	m.holds = slices.Delete(m.holds, i, i+1)
@@ -190,7 +190,7 @@ func (m *model) downgrade(id, reader int) {
 }
 
 // giveUp is a step: a waiter's context ends. Another one here that wants the same has its place.
-func (m *model) giveUp(id int) {
+func (m *modelOfKey) giveUp(id int) {
 	i := slices.IndexFunc(m.waiters, func(w modelHold) bool { return w.id == id })
 	gone := m.waiters[i]
 	m.waiters = slices.Delete(m.waiters, i, i+1)
@@ -201,7 +201,7 @@ func (m *model) giveUp(id int) {
 }
 
 // force is a step: all who hold lose it. It returns who does.
-func (m *model) force() (lost []modelHold) {
+func (m *modelOfKey) force() (lost []modelHold) {
 	lost = m.holds
 	writer := m.kind == 'w' && len(lost) == 1 && lost[0].mode == protocol.Exclusive
 	m.holds, m.foreign = nil, false
@@ -213,7 +213,7 @@ func (m *model) force() (lost []modelHold) {
 }
 
 // resize is a step: who waits by another size is told so.
-func (m *model) resize(size int64) {
+func (m *modelOfKey) resize(size int64) {
 	if !m.inUse() || size == m.size {
 		return
 	}
@@ -225,18 +225,18 @@ func (m *model) resize(size int64) {
 }
 
 // plain is a step: another program takes the key, if it may.
-func (m *model) plain() (ok bool) {
+func (m *modelOfKey) plain() (ok bool) {
 	ok = len(m.holds) == 0 && !m.foreign
 	m.foreign = m.foreign || ok
 	return ok
 }
 
 // plainEnds is a step: the other program gives the key back.
-func (m *model) plainEnds() {
+func (m *modelOfKey) plainEnds() {
 	m.foreign = false
 	m.grant(false)
 }
 
-func (m *model) String() string {
+func (m *modelOfKey) String() string {
 	return fmt.Sprintf("size %d, foreign %v, holds %v, waiters %v, queue %v", m.size, m.foreign, m.holds, m.waiters, m.queue)
 }
