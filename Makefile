@@ -30,8 +30,8 @@ servers: ## install valkey-server and redis-server where they are missing (Debia
 .PHONY: test
 test: servers ## all tests of all modules, with the race detector, against real servers
 	@for module in $(MODULES); do
-		echo "==> in $$module: go test -race -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./..."
-		(cd "$$module" && go test -race -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...)
+		echo "==> in $$module: go test -race -count=1 -p 1 -timeout $(TIMEOUT) $(TESTFLAGS) ./..."
+		(cd "$$module" && go test -race -count=1 -p 1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...)
 	done
 
 .PHONY: lint

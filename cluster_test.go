@@ -507,7 +507,7 @@ func (c *clustered) rights(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	line := regexp.MustCompile("(?m)^ACL SETUSER app on >secret (.*)$").FindSubmatch(readme)
-	more := regexp.MustCompile("it also needs `([^`]*)`").FindSubmatch(readme)
+	more := regexp.MustCompile(`(?m)^ACL SETUSER app (\+cluster.*)$`).FindSubmatch(readme)
 	require.NotNil(t, line)
 	require.NotNil(t, more)
 	for _, n := range c.Nodes() {
