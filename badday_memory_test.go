@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/valkey-io/valkey-go"
 
-	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
@@ -133,17 +131,4 @@ func field(t testing.TB, s *testserver.Server, section, name string) string {
 	}
 	t.Fatalf("no %s in INFO %s", name, section)
 	return ""
-}
-
-// holderOf is the id of the Client that has the lock, "" where none of ours has.
-func holderOf(t testing.TB, s *testserver.Server, key string) string {
-	t.Helper()
-	value, err := s.Do("GET", key)
-	if valkey.IsValkeyNil(err) {
-		return ""
-	}
-	require.NoError(t, err)
-	text, err := value.ToString()
-	require.NoError(t, err)
-	return protocol.ParseHolder(text).Client
 }

@@ -114,7 +114,7 @@ func hammer(args string) error {
 			inside(10000, 10000, 10000)
 			count(-10000)
 			if rnd.IntN(4) == 0 {
-				if ctx, err = rw.Downgrade(ctx); err != nil {
+				if _, err = rw.Downgrade(ctx); err != nil {
 					panic(err)
 				}
 				inside(1, 1, 9999)

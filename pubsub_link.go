@@ -149,6 +149,7 @@ func (l *link) connect(anew bool) (up bool, err error) {
 			if err != nil {
 				return true, err
 			}
+			s.drain()
 			s.conn.Close()
 			s = fresh
 			continue
@@ -181,6 +182,14 @@ func (l *link) connect(anew bool) (up bool, err error) {
 			return true, nil
 		}
 	}
+}
+
+// drain returns when all that the server had sent before has been taken. (Over RESP2 valkey-go sends the
+// PING on another connection, so there a message of that moment may be lost: timers make up for it.)
+func (s *subscriber) drain() {
+	ctx, cancel := context.WithTimeout(s.link.hub.ctx, requestLimit)
+	defer cancel()
+	s.conn.Do(ctx, s.conn.B().Ping().Build())
 }
 
 func (l *link) busy() bool {

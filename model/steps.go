@@ -40,7 +40,7 @@ type event struct {
 	verb          verb
 	attempt, next int8
 	result        result
-	a, b          int8
+	a             int8
 }
 
 // Model explores one configuration.
