@@ -122,9 +122,6 @@ var errWire = errors.New("the connection was cut")
 // shortLease is the first lease of a hold that is handed over by message, where crash detection is off.
 const shortLease = defaultGrace
 
-// pass does nothing to a run.
-func pass(_ context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult { return run() }
-
 // loseRequest: the server never sees it, and the connection is cut.
 func loseRequest(context.Context, func() valkey.ValkeyResult) valkey.ValkeyResult {
 	return valkey.NewErrorResult(errWire)
@@ -176,19 +173,6 @@ func holdRequest(open <-chan struct{}) relay {
 	}
 }
 
-// holdReply: the server runs it at once, and the reply comes when open is closed.
-func holdReply(open <-chan struct{}) relay {
-	return func(ctx context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult {
-		r := run()
-		select {
-		case <-open:
-			return r
-		case <-ctx.Done():
-			return valkey.NewErrorResult(ctx.Err())
-		}
-	}
-}
-
 // before does something in the moment before a run.
 func before(f func()) relay {
 	return func(_ context.Context, run func() valkey.ValkeyResult) valkey.ValkeyResult {
@@ -227,10 +211,6 @@ func (c *tap) drop() {
 var quiet = slog.New(slog.DiscardHandler)
 
 func isGrant(m protocol.Message) bool { return m.Verb == protocol.Grant }
-
-func isVerb(verb protocol.Verb) func(protocol.Message) bool {
-	return func(m protocol.Message) bool { return m.Verb == verb }
-}
 
 func anyMessage(protocol.Message) bool { return true }
 
