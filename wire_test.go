@@ -227,8 +227,9 @@ func (c *tap) cut() {
 // cutEar ends the subscriber connection.
 func (c *tap) cutEar() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ear.Close()
+	ear := c.ear
+	c.mu.Unlock()
+	ear.Close() // waits for the reader, which may be in a message and want the mutex
 }
 
 // refuse keeps new connections from being made.
