@@ -28,15 +28,20 @@ type Lease struct {
 // Key is the key as it stands on the server, prefix included.
 func (l *Lease) Key() string { return l.gate.keys.Lock }
 
-// Token is the fencing token: a number that is higher for every later acquisition of the key, over
+// Token is the fencing token: a number that rises over the holds of a key that exclude each other, over
 // processes, restarts, failover and data loss. Give it to whatever the lock protects, and have that refuse
 // a token lower than one it has seen: this alone keeps out a holder that was stopped in the middle of
 // something and does not know yet that its lease is over.
+//
+// Holds that do not exclude each other have tokens in the order of holds, not of calls: a reader that joins
+// a hold of its process and a permit that is handed on inside a process may have a lower one than a reader
+// or permit that was given before it.
 func (l *Lease) Token() int64 { return l.token }
 
 // Valid reports whether the lease is certain at this moment: not lost, not given back, and no other
 // process can have been given the lock. It looks at the clock, so it is right even where a process that
-// was stopped has just gone on.
+// was stopped has just gone on. Where the machine was suspended it is not: Go's monotonic clock stood still
+// meanwhile. The fencing token protects then.
 func (l *Lease) Valid() bool { return !l.over.Load() && l.hold.valid() }
 
 // Until is the time until which the lease is certain; renewals move it on. It is past once the lease is

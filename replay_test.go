@@ -19,7 +19,7 @@ import (
 // model's server, step by step: what both answer, keep and tell must be the same.
 
 var (
-	replays    = flag.Int("replays", 600, "how many random schedules the scripts and the model run side by side")
+	replays    = flag.Int("replays", 120, "how many random schedules the scripts and the model run side by side")
 	replaySeed = flag.Uint64("replayseed", 0, "the first seed")
 )
 
