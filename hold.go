@@ -1,7 +1,6 @@
 package valkeysync
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -263,9 +262,9 @@ func (h *hold) renew() {
 		g.unlock()
 		echo := g.ear.watch.wantsEcho()
 		sent := g.ear.now()
-		ctx, cancel := context.WithTimeout(c.ctx, limit)
+		ctx := withDeadline(c.ctx, sent.at.Add(limit))
 		r, err := c.server.Renew(ctx, g.keys, value, lease, echo)
-		cancel()
+		ctx.end()
 		if err == nil {
 			g.ear.heard(r.Now)
 		}

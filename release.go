@@ -142,9 +142,9 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 	if end := time.Now().Add(requestLimit); limit.IsZero() || end.Before(limit) {
 		limit = end
 	}
-	ctx, cancel := context.WithDeadline(c.ctx, limit)
+	ctx := withDeadline(c.ctx, limit)
 	reply, err := c.server.Release(ctx, g.keys, h.value, again, after, latest)
-	cancel()
+	ctx.end()
 
 	g.mu.Lock()
 	defer g.unlock()
