@@ -57,7 +57,7 @@ func firstLease(o *options) time.Duration {
 
 func newAttempt(g *gate, w want) *attempt {
 	c := g.c
-	c.use(g)
+	g.uses++
 	return &attempt{
 		g: g, want: w, done: make(chan struct{}), wake: make(chan struct{}, 1),
 		entry: protocol.Entry{
@@ -91,9 +91,9 @@ func (a *attempt) finish() {
 	if a.alone != nil {
 		delete(g.tries, a.alone)
 	} else {
-		delete(g.attempts, a.want.mode)
+		g.attempts = remove(g.attempts, a)
 	}
-	g.later(func() { g.c.leave(g) })
+	g.uses--
 }
 
 // abandon: nobody wants the attempt any more.
@@ -329,7 +329,7 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 			a.startOver()
 			return false
 		}
-		g.granted(a, grant{number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
+		g.granted(a, grant{value: r.Hold, number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
 		return false
 	case protocol.Queued:
 		a.queued = true
