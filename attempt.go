@@ -23,7 +23,7 @@ type attempt struct {
 	queued bool          // the server has said that it waits
 
 	inFlight int           // requests under way
-	hangUp   func()        // ends the wait for the reply of the last acquire
+	asking   *deadline     // of the last acquire: ending it ends the wait for the reply
 	idle     chan struct{} // closed when none is, if anybody asked
 	unsure   bool          // a request was never answered: it may still be run
 	latest   int64         // the latest server time that any request named
@@ -57,7 +57,7 @@ func firstLease(o *options) time.Duration {
 
 func newAttempt(g *gate, w want) *attempt {
 	c := g.c
-	c.use(g)
+	g.uses++
 	return &attempt{
 		g: g, want: w, done: make(chan struct{}), wake: make(chan struct{}, 1),
 		entry: protocol.Entry{
@@ -91,9 +91,9 @@ func (a *attempt) finish() {
 	if a.alone != nil {
 		delete(g.tries, a.alone)
 	} else {
-		delete(g.attempts, a.want.mode)
+		g.attempts = remove(g.attempts, a)
 	}
-	g.later(func() { g.c.leave(g) })
+	g.uses--
 }
 
 // abandon: nobody wants the attempt any more.
@@ -189,11 +189,11 @@ func (a *attempt) ask() (queued bool) {
 		if a.want.try {
 			limit = began.Add(requestLimit)
 		}
-		ctx, cancel := context.WithDeadline(c.ctx, limit)
-		a.hangUp = cancel
+		ctx := withDeadline(c.ctx, limit)
+		a.asking = ctx
 		g.unlock()
 		r, err := c.server.Acquire(ctx, g.keys, a.entry, try, latest)
-		cancel()
+		ctx.end()
 
 		g.mu.Lock()
 		a.end(err)
@@ -329,7 +329,7 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 			a.startOver()
 			return false
 		}
-		g.granted(a, grant{number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
+		g.granted(a, grant{value: r.Hold, number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
 		return false
 	case protocol.Queued:
 		a.queued = true
@@ -408,8 +408,8 @@ func (a *attempt) message(m protocol.Message, session int64) {
 			return
 		}
 		g.c.stats.wokenByMessage.Add(1)
-		if a.hangUp != nil {
-			a.hangUp() // Lock must not wait for a reply that says no more
+		if a.asking != nil {
+			a.asking.end() // Lock must not wait for a reply that says no more
 		}
 		g.granted(a, grant{number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true, proof: moment{proof, session}})
 	case protocol.Front:
@@ -533,9 +533,9 @@ func (a *attempt) check(echo bool) {
 	if a.want.opts.grace > 0 {
 		heard = g.ear.watch.upFor()
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
+	ctx := withDeadline(c.ctx, sent.at.Add(requestLimit))
 	r, err := c.server.Check(ctx, g.keys, a.entry, echo, heard)
-	cancel()
+	ctx.end()
 	g.mu.Lock()
 	defer g.unlock()
 	a.end(nil) // a check makes nothing, answered or not

@@ -160,23 +160,19 @@ func (c *Client) enter(kind protocol.Kind, keys *protocol.Keys) (*gate, error) {
 	return g, nil
 }
 
-// leave is the end of a use of g. A gate that nobody uses is forgotten.
-func (c *Client) leave(g *gate) {
+// leave is the end of a use of g.
+func (c *Client) leave(g *gate) { c.use(g, -1) }
+
+// use counts so many more users of a gate that is in use. A gate that nobody uses is forgotten.
+func (c *Client) use(g *gate, more int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.users--
+	g.users += more
 	if g.users == 0 {
 		delete(c.gates, gateKey{g.kind, g.keys.Lock})
 		delete(g.ear.gates, g)
 		g.ear.rest()
 	}
-}
-
-// use counts one more use of a gate that is in use.
-func (c *Client) use(g *gate) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	g.users++
 }
 
 // disown answers a message for an attempt that nobody here knows (given up, or of an older gate) so that

@@ -20,23 +20,42 @@ type gate struct {
 	users int // guarded by c.mu
 
 	mu       sync.Mutex
-	waiters  []*waiter                  // goroutines here, in the order they came
-	attempts map[protocol.Mode]*attempt // our place on the server for the first of them, by what it wants
+	waiters  []*waiter  // goroutines here, in the order they came
+	attempts []*attempt // our place on the server for the first of them; one for each mode at most
 	tries    map[*waiter]*attempt
-	holds    map[string]*hold // by attempt
-	ending   map[string]bool  // attempts whose hold is being released
-	lastErr  error            // of requests, since the last one that was answered
-	seen     protocol.Reply   // the last that was said of the queue, for people
-	closed   bool             // the Client is closed
-	after    []func()         // what to do once the mutex is released
+	holds    []*hold
+	ending   []*hold        // those that are being released
+	lastErr  error          // of requests, since the last one that was answered
+	seen     protocol.Reply // the last that was said of the queue, for people
+	closed   bool           // the Client is closed
+	after    []func()       // what to do once the mutex is released
+	uses     int            // so many more users it has, to be counted once the mutex is released
 }
 
 func newGate(c *Client, kind protocol.Kind, keys *protocol.Keys) *gate {
-	return &gate{
-		c: c, kind: kind, keys: keys,
-		attempts: map[protocol.Mode]*attempt{}, tries: map[*waiter]*attempt{},
-		holds: map[string]*hold{}, ending: map[string]bool{},
+	return &gate{c: c, kind: kind, keys: keys}
+}
+
+// remove takes one out of a list in which the order does not matter. The last gets its place: what goes over
+// the list meanwhile must go backward.
+func remove[T comparable](list []T, one T) []T {
+	if i := slices.Index(list, one); i >= 0 {
+		last := len(list) - 1
+		list[i] = list[last]
+		clear(list[last:])
+		list = list[:last]
 	}
+	return list
+}
+
+// attempt is our place on the server for those who want mode; nil: none.
+func (g *gate) attempt(mode protocol.Mode) *attempt {
+	for _, a := range g.attempts {
+		if a.want.mode == mode {
+			return a
+		}
+	}
+	return nil
 }
 
 // want is what one goroutine asks for.
@@ -74,11 +93,14 @@ func (g *gate) work(f func()) bool {
 }
 
 func (g *gate) unlock() {
-	after := g.after
-	g.after = nil
+	after, uses := g.after, g.uses
+	g.after, g.uses = nil, 0
 	g.mu.Unlock()
 	for _, f := range after {
 		f()
+	}
+	if uses != 0 {
+		g.c.use(g, uses)
 	}
 }
 
@@ -265,9 +287,9 @@ func (g *gate) start() *attempt {
 		return nil
 	}
 	for _, mode := range modes {
-		if w := g.first(mode); w != nil && g.attempts[mode] == nil {
+		if w := g.first(mode); w != nil && g.attempt(mode) == nil {
 			a := newAttempt(g, w.want)
-			g.attempts[mode] = a
+			g.attempts = append(g.attempts, a)
 			return a
 		}
 	}
@@ -278,13 +300,16 @@ func (g *gate) start() *attempt {
 func (g *gate) try(w *waiter) *attempt {
 	a := newAttempt(g, w.want)
 	a.alone = w
+	if g.tries == nil {
+		g.tries = map[*waiter]*attempt{}
+	}
 	g.tries[w] = a
 	return a
 }
 
 // settle makes the attempts fit the first waiters, after either have changed.
 func (g *gate) settle() {
-	for _, a := range g.attempts {
+	for _, a := range slices.Backward(g.attempts) {
 		if a.waiter() == nil {
 			a.abandon()
 		}
@@ -298,6 +323,7 @@ func (g *gate) settle() {
 
 // grant is how an attempt became a hold.
 type grant struct {
+	value         string // the hold as the server keeps it, where it said so
 	number, since int64
 	until         time.Time     // certain until then
 	lease         time.Duration // what the server gave
@@ -409,7 +435,7 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	l.finish()
 	h.lease = nil
 	h.stop()
-	if a := g.attempts[protocol.Reader]; a != nil {
+	if a := g.attempt(protocol.Reader); a != nil {
 		a.abandon() // the readers here get in with the downgrade
 	}
 	g.waiters = slices.Insert(g.waiters, 0, w)
@@ -434,7 +460,9 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 func (g *gate) message(m protocol.Message, session int64) {
 	g.mu.Lock()
 	defer g.unlock()
-	if h := g.holds[m.Attempt]; h != nil {
+	named := func(h *hold) bool { return h.entry.Attempt == m.Attempt }
+	if i := slices.IndexFunc(g.holds, named); i >= 0 {
+		h := g.holds[i]
 		switch m.Verb {
 		case protocol.Waits:
 			h.contend()
@@ -449,7 +477,7 @@ func (g *gate) message(m protocol.Message, session int64) {
 			return
 		}
 	}
-	if !g.ending[m.Attempt] { // a leave would overtake the release, which would take the hold for lost
+	if !slices.ContainsFunc(g.ending, named) { // a leave would overtake the release, which would take the hold for lost
 		g.c.disown(m)
 	}
 }
@@ -496,7 +524,7 @@ func (g *gate) close() {
 	for _, a := range g.tries {
 		a.fail(ErrClosed, fatal)
 	}
-	for _, h := range g.holds {
+	for _, h := range slices.Backward(g.holds) {
 		h.lose(CauseClosed)
 	}
 	g.settle()

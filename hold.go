@@ -1,7 +1,6 @@
 package valkeysync
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -40,8 +39,7 @@ type hold struct {
 	turnEnds    time.Time   // once contended: until when it may be handed over here
 	lingerTimer *time.Timer // set: nobody holds it, and it is kept for a while
 
-	endTimer  *time.Timer
-	tickTimer *time.Timer
+	timer     *time.Timer // for whatever is due next: one, for timers are most of what a short hold costs here
 	renewAt   time.Time
 	renewing  bool
 	renewMore bool  // look at once more: something happened after the running renewal was sent
@@ -60,8 +58,11 @@ func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millis
 func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
-		g: a.g, entry: a.entry, grace: a.entry.Grace, value: a.entry.Hold(got.number, got.since), number: got.number, since: got.since, opts: a.want.opts,
+		g: a.g, entry: a.entry, grace: a.entry.Grace, value: got.value, number: got.number, since: got.since, opts: a.want.opts,
 		term: a.entry.Lease, until: got.until, stopped: make(chan struct{}),
+	}
+	if h.value == "" {
+		h.value = a.entry.Hold(got.number, got.since)
 	}
 	if got.waiting > 0 {
 		h.contend()
@@ -80,10 +81,9 @@ func newHold(a *attempt, got grant) *hold {
 	if c.stats.notifications.Load() {
 		h.watchAt = time.Now().Add(watchAfter)
 	}
-	h.endTimer = time.AfterFunc(time.Until(h.deadline()), h.end)
-	h.tickTimer = time.AfterFunc(time.Until(h.nextTick()), h.tick)
-	a.g.holds[a.entry.Attempt] = h
-	c.use(a.g)
+	h.timer = time.AfterFunc(time.Until(h.next()), h.wake)
+	a.g.holds = append(a.g.holds, h)
+	a.g.uses++
 	if h.unheard() {
 		h.verifyLocked()
 	}
@@ -95,7 +95,7 @@ func newHold(a *attempt, got grant) *hold {
 func (h *hold) begin(o *options) {
 	h.opts = o
 	if !h.renewing && !time.Now().Before(h.renewAt) {
-		h.tickTimer.Reset(0)
+		h.timer.Reset(0)
 	}
 }
 
@@ -105,11 +105,13 @@ func (h *hold) unheard() bool {
 	return h.grace > 0 && session != 0 && session != h.certain.Load().proof.session
 }
 
-func (h *hold) nextTick() time.Time {
-	if !h.watchAt.IsZero() && h.watchAt.Before(h.renewAt) {
-		return h.watchAt
+// next is when the timer must run: for the end, the renewal, the watch.
+func (h *hold) next() time.Time {
+	next := earlier(h.deadline(), h.renewAt)
+	if !h.watchAt.IsZero() {
+		next = earlier(next, h.watchAt)
 	}
-	return h.renewAt
+	return next
 }
 
 // certainty is until when a hold is certain by its lease, and the last proof of life of its own: the
@@ -139,7 +141,7 @@ func (h *hold) valid() bool {
 	return !h.gone.Load() && time.Now().Before(h.deadline())
 }
 
-// end runs when the certain time is over, or should be.
+// end ends the hold if its certain time is over.
 func (h *hold) end() {
 	g := h.g
 	g.mu.Lock()
@@ -151,8 +153,7 @@ func (h *hold) endLocked() {
 	if h.over {
 		return
 	}
-	if left := time.Until(h.deadline()); left > 0 {
-		h.endTimer.Reset(left)
+	if time.Now().Before(h.deadline()) {
 		return
 	}
 	cause := CauseExpired
@@ -189,24 +190,29 @@ func (h *hold) tell(l *Lease, lost *LostError) {
 	h.g.later(func() { l.onLost(lost) })
 }
 
-// tick runs when the next renewal or the watch is due.
-func (h *hold) tick() {
+// wake runs when something may be due: the end, the next renewal, the watch.
+func (h *hold) wake() {
 	h.g.mu.Lock()
 	defer h.g.unlock()
-	if h.over {
+	if h.endLocked(); h.over {
 		return
 	}
-	if !h.watchAt.IsZero() && !time.Now().Before(h.watchAt) {
+	now := time.Now()
+	if !h.watchAt.IsZero() && !now.Before(h.watchAt) {
 		h.watchAt = time.Time{}
 		h.watch = h.g.c.hub.watch(h.g.c.keyspace(h.g.keys.Lock), h.event)
 	}
-	if time.Now().Before(h.renewAt) {
-		h.tickTimer.Reset(time.Until(h.nextTick()))
-		return
+	next := h.next()
+	if !now.Before(h.renewAt) {
+		next = h.deadline()
+		if !h.watchAt.IsZero() {
+			next = earlier(next, h.watchAt)
+		}
+		if !h.stale() && !h.renewing { // a renewal under way sets the timer anew
+			h.renewLocked()
+		}
 	}
-	if !h.stale() && !h.renewing { // a renewal under way sets the timer anew
-		h.renewLocked()
-	}
+	h.timer.Reset(time.Until(next))
 }
 
 // event is something that happened to the key. Renewals make events too.
@@ -263,9 +269,9 @@ func (h *hold) renew() {
 		g.unlock()
 		echo := g.ear.watch.wantsEcho()
 		sent := g.ear.now()
-		ctx, cancel := context.WithTimeout(c.ctx, limit)
+		ctx := withDeadline(c.ctx, sent.at.Add(limit))
 		r, err := c.server.Renew(ctx, g.keys, value, lease, echo)
-		cancel()
+		ctx.end()
 		if err == nil {
 			g.ear.heard(r.Now)
 		}
@@ -316,14 +322,12 @@ func (h *hold) renew() {
 // confirm moves the certain time on: a renewal sent then has set the lease anew.
 func (h *hold) confirm(sent moment, remaining time.Duration) {
 	h.renewing, h.lastErr = false, nil
-	h.extend(sent, remaining)
 	h.renewAt = sent.at.Add(remaining / 3)
+	h.extend(sent, remaining)
 	if h.renewMore || h.unheard() {
 		h.renewMore = false
 		h.renewLocked()
-		return
 	}
-	h.tickTimer.Reset(time.Until(h.nextTick()))
 }
 
 // extend moves the certain time on to what was set by a request sent then.
@@ -335,7 +339,7 @@ func (h *hold) extend(sent moment, remaining time.Duration) {
 		sent = last
 	}
 	h.certain.Store(&certainty{h.until, sent})
-	h.endTimer.Reset(time.Until(h.deadline()))
+	h.timer.Reset(time.Until(h.next()))
 }
 
 func takenOrDeleted(value string) Cause {
@@ -358,13 +362,12 @@ func (h *hold) stop() {
 		h.g.ear.beat.part()
 	}
 	close(h.stopped)
-	h.endTimer.Stop()
-	h.tickTimer.Stop()
+	h.timer.Stop()
 	h.stopLinger()
 	h.watch.stop()
 	g := h.g
-	delete(g.holds, h.entry.Attempt)
-	g.later(func() { g.c.leave(g) })
+	g.holds = remove(g.holds, h)
+	g.uses--
 }
 
 // lose ends the hold because its lease is lost, tells all who share it, and has the server keep nothing

@@ -27,8 +27,8 @@ type release struct {
 // newRelease begins a release, of a hold that has been stopped. The gate's mutex is held.
 func newRelease(h *hold, l *Lease, after protocol.After) *release {
 	g := h.g
-	g.ending[h.entry.Attempt] = true
-	g.c.use(g)
+	g.ending = append(g.ending, h)
+	g.uses++
 	return &release{h: h, lease: l, next: g.start(), after: after, done: make(chan struct{})}
 }
 
@@ -38,9 +38,9 @@ func (r *release) end(err error) {
 	r.err = err
 	close(r.done)
 	g.mu.Lock()
-	delete(g.ending, r.h.entry.Attempt)
+	g.ending = remove(g.ending, r.h)
+	g.uses--
 	g.unlock()
-	g.c.leave(g)
 }
 
 // run blocks until the server has answered; for a request's time limit at most where ctx cannot end or has
@@ -142,9 +142,9 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 	if end := time.Now().Add(requestLimit); limit.IsZero() || end.Before(limit) {
 		limit = end
 	}
-	ctx, cancel := context.WithDeadline(c.ctx, limit)
+	ctx := withDeadline(c.ctx, limit)
 	reply, err := c.server.Release(ctx, g.keys, h.value, again, after, latest)
-	cancel()
+	ctx.end()
 
 	g.mu.Lock()
 	defer g.unlock()

@@ -242,7 +242,7 @@ func watches(t testing.TB, m *Mutex) {
 		defer m.c.leave(g)
 		g.mu.Lock()
 		defer g.unlock()
-		a := g.attempts[protocol.Exclusive]
+		a := g.attempt(protocol.Exclusive)
 		return a != nil && !a.front.IsZero() && a.sent.at.After(a.front)
 	})
 }

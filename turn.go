@@ -1,6 +1,7 @@
 package valkeysync
 
 import (
+	"slices"
 	"time"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
@@ -76,7 +77,7 @@ func (h *hold) stopLinger() {
 
 // endLinger gives back what lingers here, and queues in the same request for whoever waits.
 func (g *gate) endLinger() (under []*release) {
-	for _, h := range g.holds {
+	for _, h := range slices.Backward(g.holds) {
 		if h.lingering() {
 			h.stop()
 			r := newRelease(h, nil, protocol.Queue)

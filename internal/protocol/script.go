@@ -46,11 +46,11 @@ func (s *script) source() string {
 // What most acquisitions and releases find stands in front of the rest, so that they pay for nothing else:
 // defining the rest's functions takes the server longer than the commands that they need.
 var (
-	alone    = []string{"keys", "write", "prelude"}
-	granting = []string{"keys", "write", "prelude", "grant"}
+	alone    = []string{"keys", "clock", "write", "prelude"}
+	granting = []string{"keys", "clock", "write", "prelude", "grant"}
 
-	acquireScript = newScript("acquire", []string{"keys", "write", "acquire_free", "prelude", "grant"}, "entry", "how", "latest")
-	releaseScript = newScript("release", []string{"keys", "release_last", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
+	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "write", "acquire_alone", "prelude", "grant"}, "entry", "how", "latest")
+	releaseScript = newScript("release", []string{"keys", "release_last", "clock", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
 	leaveScript   = newScript("leave", granting, "ref", "entry", "kind")
 	checkScript   = newScript("check", granting, "entry", "echo", "heard")
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")

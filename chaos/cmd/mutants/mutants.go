@@ -49,7 +49,7 @@ var mutants = []mutant{
 	{"no-loss", "the end of the lease is not noticed", "long,net-fade", []edit{
 		{"hold.go", "\t\tcause = CauseUnreachable\n\t}\n\th.lose(cause)", "\t\tcause = CauseUnreachable\n\t}\n\t_ = cause"}}},
 	{"counter-without-clock", "numbers start again where the counter was lost", "flushall", []edit{
-		{scripts + "write.lua", "if before >= tonumber(n) then", "if true then"}}},
+		{scripts + "clock.lua", "if before >= tonumber(n) then", "if true then"}}},
 	{"last-come-first", "the queue is a stack", "queue", []edit{
 		{scripts + "acquire.lua", "call('ZADD', queue, number(), e.raw)", "call('ZADD', queue, '-' .. number(), e.raw)"}}},
 	{"grant-kept", "a grant that raced with the end of its wait is not given back", "", []edit{
@@ -65,5 +65,5 @@ var mutants = []mutant{
 		{scripts + "acquire_free.lua", "kind == 'm' or call('ZCARD', shared) == 0", "true"},
 		{scripts + "grant.lua", "return not held and (e.kind == 'm' or call('ZCARD', shared) == 0)", "return not held"}}},
 	{"late-requests", "a request that comes after its own leave is run", "lose-one", []edit{
-		{scripts + "acquire_free.lua", "if latest > 0 and now > latest then", "if false then"}}},
+		{scripts + "acquire_free.lua", "if ARGV[4] ~= '0' and now > tonumber(ARGV[4]) then", "if false then"}}},
 }

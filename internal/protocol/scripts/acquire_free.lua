@@ -1,15 +1,15 @@
 -- acquire_free: how acquire begins: what most requests find, before anything else is even defined. Nothing
--- is held, nobody waits. Arguments and replies: see acquire.lua.
-local latest = tonumber(ARGV[4])
-if latest > 0 and now > latest then
+-- is held, nobody waits, and a mutex or a writer asks: those who may share come after it. Arguments and replies: see acquire.lua.
+if ARGV[4] ~= '0' and now > tonumber(ARGV[4]) then
   return { 'late', now }
 end
 held = call('GET', lock)
+local kind, mode, weight, lease -- set where nothing is held and nobody waits: what is asked for
 if not held and call('ZCARD', queue) == 0 then
-  local kind, mode, weight, lease = string.match(ARGV[2], '^[^ ]+ ([^ ]+) ([^ ]) (%d+) (%d+) ')
-  local alone = kind == 'm' or call('ZCARD', shared) == 0
-  if alone and (mode ~= 'p' or tonumber(weight) <= tonumber(string.sub(kind, 2))) then
-    local value = hold({ raw = ARGV[2], kind = kind, mode = mode }, lease, true)
+  kind, mode, weight, lease = string.match(ARGV[2], '^[^ ]+ ([^ ]+) ([^ ]) (%d+) (%d+) ')
+  if mode == 'x' and (kind == 'm' or call('ZCARD', shared) == 0) then
+    local value = 'vs1 ' .. number() .. ' ' .. now_ms .. ' ' .. ARGV[2]
+    call('SET', lock, value, 'PX', lease)
     return value
   end
 end
