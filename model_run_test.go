@@ -276,9 +276,29 @@ func (p *play) compare(ended map[int]error) {
 		require.NoError(p.t, err, p)
 		return p.agrees(st)
 	})
+	p.until("who reads knows that somebody waits", func() bool { return p.told(st) })
 	for _, h := range p.model.holds {
 		require.NoError(p.t, p.in[h.id].ctx.Err(), p)
 	}
+}
+
+// told: the message that somebody else waits, which keeps new readers of a process from joining those that
+// it has, has arrived everywhere.
+func (p *play) told(st Status) bool {
+	told := true
+	for _, c := range p.clients {
+		waits := slices.ContainsFunc(st.Queue, func(w WaiterStatus) bool { return w.Client != c.id })
+		c.each(func(g *gate) {
+			g.mu.Lock()
+			defer g.unlock()
+			for _, h := range g.holds {
+				if waits && g.keys.Lock == p.key && h.entry.Mode == protocol.Reader && !h.contended {
+					told = false
+				}
+			}
+		})
+	}
+	return told
 }
 
 // agrees compares a status with the model, and takes over the order of places that the model leaves open.
