@@ -165,7 +165,7 @@ func TestServerGoneForLongerThanTheLease(t *testing.T) {
 func TestServerLoadsItsData(t *testing.T) {
 	t.Parallel()
 	// Every key takes a while to load, so that there is time to look.
-	args := append([]string{"--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024"}, notifying...)
+	args := append([]string{"--key-load-delay", "6000", "--loading-process-events-interval-bytes", "1024"}, notifying...)
 	onBoth(t, args, func(t *testing.T, s *testserver.Server) {
 		p := newPair(t, s, "orders", WithLease(10*time.Second))
 		for i := range 800 {

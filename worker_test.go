@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -268,7 +269,29 @@ func (w *worker) token(key string) int64 {
 	return n
 }
 
-func (w *worker) signal(sig syscall.Signal) { _ = w.cmd.Process.Signal(sig) }
+func (w *worker) signal(sig syscall.Signal) {
+	_ = w.cmd.Process.Signal(sig)
+	if sig == syscall.SIGSTOP {
+		w.stopped()
+	}
+}
+
+// stopped waits until every thread has stopped: the signal alone leaves them a moment in which to go on.
+func (w *worker) stopped() {
+	eventually(w.t, soon, "the worker has stopped", func() bool {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", w.cmd.Process.Pid))
+		if err != nil || len(stats) == 0 {
+			return false
+		}
+		for _, name := range stats {
+			b, err := os.ReadFile(name)
+			if err != nil || !strings.HasPrefix(string(b[strings.LastIndexByte(string(b), ')')+1:]), " T") {
+				return false
+			}
+		}
+		return true
+	})
+}
 
 // kill ends the process, and returns when it is gone.
 func (w *worker) kill() {

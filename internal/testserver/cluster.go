@@ -15,7 +15,7 @@ import (
 const (
 	slots = 16384
 	// settleLimit is how long the nodes of a cluster may take to agree.
-	settleLimit = 30 * time.Second
+	settleLimit = 90 * time.Second
 )
 
 // Cluster is a running cluster: primaries that share the slots evenly, in
