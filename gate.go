@@ -70,8 +70,7 @@ type want struct {
 type waiter struct {
 	want
 	ready chan outcome // capacity 1
-	since time.Time
-	gone  bool // gave up
+	gone  bool         // gave up
 }
 
 type outcome struct {
@@ -106,7 +105,7 @@ func (g *gate) unlock() {
 
 // acquire blocks until w's goroutine has the lock, or cannot have it, or ctx ends.
 func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
-	w := &waiter{want: want, ready: make(chan outcome, 1), since: time.Now()}
+	w := &waiter{want: want, ready: make(chan outcome, 1)}
 	g.mu.Lock()
 	if g.closed {
 		g.unlock()
