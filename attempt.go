@@ -16,14 +16,14 @@ type attempt struct {
 	g      *gate
 	want   want
 	entry  protocol.Entry
-	alone  *waiter       // set: it is one goroutine's try, and not in the queue
-	after  []*release    // what is given back here before it asks
-	done   chan struct{} // closed when it is over
-	over   bool          // granted, given up, or failed: what comes for it now finds nobody
-	queued bool          // the server has said that it waits
+	alone  *waiter    // set: it is one goroutine's try, and not in the queue
+	after  []*release // what is given back here before it asks
+	latch             // over: granted, given up, or failed: what comes for it now finds nobody
+	queued bool       // the server has said that it waits
 
 	inFlight int           // requests under way
-	asking   *deadline     // of the last acquire: ending it ends the wait for the reply
+	first    deadline      // of the first acquire
+	asking   *deadline     // of the last one: ending it ends the wait for the reply
 	idle     chan struct{} // closed when none is, if anybody asked
 	unsure   bool          // a request was never answered: it may still be run
 	latest   int64         // the latest server time that any request named
@@ -34,7 +34,7 @@ type attempt struct {
 	sent   moment
 	server int64
 
-	wake    chan struct{} // capacity 1
+	wake    chan struct{} // capacity 1; nil: nobody waits for it
 	lookNow bool          // check without waiting for the timer
 	checkAt time.Time     // when to check without being woken
 	front   time.Time     // since when it is at the front; zero: it is not
@@ -59,7 +59,7 @@ func newAttempt(g *gate, w want) *attempt {
 	c := g.c
 	g.uses++
 	return &attempt{
-		g: g, want: w, done: make(chan struct{}), wake: make(chan struct{}, 1),
+		g: g, want: w,
 		entry: protocol.Entry{
 			Client: c.id, Attempt: strconv.FormatUint(rand.Uint64(), 36), Kind: g.kind, Mode: w.mode, Weight: w.weight,
 			Lease: w.opts.lease, First: firstLease(w.opts), Grace: w.opts.grace, Name: c.opts.client.name,
@@ -86,8 +86,7 @@ func (a *attempt) waiter() *waiter {
 // finish: the attempt is over, and not the gate's any more.
 func (a *attempt) finish() {
 	g := a.g
-	a.over = true
-	close(a.done)
+	a.shut()
 	if a.alone != nil {
 		delete(g.tries, a.alone)
 	} else {
@@ -189,7 +188,11 @@ func (a *attempt) ask() (queued bool) {
 		if a.want.try {
 			limit = began.Add(requestLimit)
 		}
-		ctx := withDeadline(c.ctx, limit)
+		ctx := &a.first
+		if a.asking != nil {
+			ctx = new(deadline)
+		}
+		ctx.begin(c.ctx, limit)
 		a.asking = ctx
 		g.unlock()
 		r, err := c.server.Acquire(ctx, g.keys, a.entry, try, latest)
@@ -219,9 +222,9 @@ func (a *attempt) ask() (queued bool) {
 				if isReply(err) && !a.over {
 					a.failed(err, 0) // the server does not let us hear
 				}
-				over := a.over
+				over := a.done()
 				g.unlock()
-				if over || !a.pause(pause) {
+				if !rest(pause, over) {
 					return false
 				}
 				pause = min(2*pause, maxPause)
@@ -236,9 +239,9 @@ func (a *attempt) ask() (queued bool) {
 			return queued
 		}
 		a.failed(err, time.Since(began)+pause)
-		over := a.over
+		over := a.done()
 		g.unlock()
-		if over || !a.pause(pause) {
+		if !rest(pause, over) {
 			return false
 		}
 		pause = min(2*pause, maxPause)
@@ -298,18 +301,6 @@ func (a *attempt) anew() {
 		w.ready <- outcome{err: ErrClosed}
 	}
 	g.settle()
-}
-
-// pause reports false when the attempt was over first.
-func (a *attempt) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-a.done:
-		return false
-	}
 }
 
 // take deals with what a reply says of the attempt; sent is when its request was. It reports whether the
@@ -442,7 +433,7 @@ func (a *attempt) look() {
 func (a *attempt) stir() {
 	select {
 	case a.wake <- struct{}{}:
-	default:
+	default: // it will look anyway
 	}
 }
 
@@ -466,6 +457,7 @@ func (a *attempt) wait() {
 	var w *watch
 	defer func() { w.stop() }()
 	var confirmed <-chan struct{}
+	over, wake := a.sleeps()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -480,15 +472,23 @@ func (a *attempt) wait() {
 		}
 		timer.Reset(time.Until(due))
 		select {
-		case <-a.done:
+		case <-over:
 			return
-		case <-a.wake:
+		case <-wake:
 		case <-timer.C:
 		case <-confirmed:
 			confirmed = nil
 			a.check(false) // what happened before the subscription made no event for us
 		}
 	}
+}
+
+// sleeps says what ends the sleep of a waiter.
+func (a *attempt) sleeps() (over <-chan struct{}, wake chan struct{}) {
+	a.g.mu.Lock()
+	defer a.g.unlock()
+	a.wake = make(chan struct{}, 1)
+	return a.done(), a.wake
 }
 
 // plan says what a waiter does next: look, with an echo where a timer says so, or begin to watch, or sleep

@@ -110,7 +110,7 @@ func BenchmarkUncontended(b *testing.B) {
 	c := newQuietClient(b, client)
 	for _, p := range uncontended {
 		b.Run("primitive="+p.name, func(b *testing.B) {
-			compare(b, s.wire, 1, times(p.make(c, 0, b.Name())), times(newRecipe(client, b.Name()+"/recipe")))
+			compare(b, s.wire, 1, times(p.make(c, 0, b.Name())), times(newRecipe(client, "{"+b.Name()+"}/recipe")))
 		})
 	}
 }
@@ -126,7 +126,7 @@ func BenchmarkContended(b *testing.B) {
 				ours := p.crowd(clients[:waiting+1], b.Name())
 				var recipes []sync.Locker
 				for range ours {
-					recipes = append(recipes, newRecipe(client, b.Name()+"/recipe"))
+					recipes = append(recipes, newRecipe(client, "{"+b.Name()+"}/recipe"))
 				}
 				compare(b, s.wire, len(ours), func(n int) { contend(ours, n) }, func(n int) { contend(recipes, n) })
 			})

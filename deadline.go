@@ -21,8 +21,13 @@ type deadline struct {
 
 // withDeadline makes the context of one request. It must be ended.
 func withDeadline(parent context.Context, at time.Time) *deadline {
-	return &deadline{parent: parent, at: at}
+	d := new(deadline)
+	d.begin(parent, at)
+	return d
 }
+
+// begin is withDeadline for one that is a part of something else.
+func (d *deadline) begin(parent context.Context, at time.Time) { d.parent, d.at = parent, at }
 
 func (d *deadline) Deadline() (time.Time, bool) {
 	if at, ok := d.parent.Deadline(); ok && at.Before(d.at) {

@@ -30,10 +30,21 @@ type gate struct {
 	closed   bool           // the Client is closed
 	after    []func()       // what to do once the mutex is released
 	uses     int            // so many more users it has, to be counted once the mutex is released
+
+	// What the first entries of its lists are kept in: without company it needs no more.
+	inline struct {
+		waiters  [1]*waiter
+		attempts [1]*attempt
+		holds    [1]*hold
+		ending   [1]*hold
+	}
 }
 
 func newGate(c *Client, kind protocol.Kind, keys *protocol.Keys) *gate {
-	return &gate{c: c, kind: kind, keys: keys}
+	g := &gate{c: c, kind: kind, keys: keys}
+	g.waiters, g.attempts = g.inline.waiters[:0], g.inline.attempts[:0]
+	g.holds, g.ending = g.inline.holds[:0], g.inline.ending[:0]
+	return g
 }
 
 // remove takes one out of a list in which the order does not matter. The last gets its place: what goes over

@@ -28,13 +28,12 @@ type hold struct {
 	until     time.Time                 // its lease is certain until then
 	gone      atomic.Bool               // given back or lost: over, for readers without the mutex
 	certain   atomic.Pointer[certainty] // until, and the proof of life, for the same
-	over      bool                      // given back or lost
-	stopped   chan struct{}
-	lease     []*Lease   // the acquisitions that share it
-	handed    int64      // how many acquisitions it has served: the low part of their tokens
-	contended bool       // another process waits for it
-	shrinking *shrinking // the release of a part, while it is under way
-	copies    int        // how many replicas are known to have it
+	latch                               // over: given back or lost
+	lease     []*Lease                  // the acquisitions that share it
+	handed    int64                     // how many acquisitions it has served: the low part of their tokens
+	contended bool                      // another process waits for it
+	shrinking *shrinking                // the release of a part, while it is under way
+	copies    int                       // how many replicas are known to have it
 
 	turnEnds    time.Time   // once contended: until when it may be handed over here
 	lingerTimer *time.Timer // set: nobody holds it, and it is kept for a while
@@ -46,6 +45,12 @@ type hold struct {
 	lastErr   error // of renewals, since the last one that was confirmed
 	watch     *watch
 	watchAt   time.Time // zero: watching, or not to be watched
+
+	// What the first entries of its lists and pointers are kept in: most holds need no more.
+	inline struct {
+		certain certainty
+		lease   [1]*Lease
+	}
 }
 
 // watchAfter is how old a hold gets before its key is watched: short ones are not worth a subscription.
@@ -59,8 +64,9 @@ func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
 		g: a.g, entry: a.entry, grace: a.entry.Grace, value: got.value, number: got.number, since: got.since, opts: a.want.opts,
-		term: a.entry.Lease, until: got.until, stopped: make(chan struct{}),
+		term: a.entry.Lease, until: got.until,
 	}
+	h.lease = h.inline.lease[:0]
 	if h.value == "" {
 		h.value = a.entry.Hold(got.number, got.since)
 	}
@@ -70,7 +76,8 @@ func newHold(a *attempt, got grant) *hold {
 	if a.unsure {
 		h.latest = a.latest
 	}
-	h.certain.Store(&certainty{h.until, got.proof})
+	h.inline.certain = certainty{h.until, got.proof}
+	h.certain.Store(&h.inline.certain)
 	if h.grace > 0 {
 		a.g.ear.beat.join(h.grace)
 	}
@@ -307,12 +314,9 @@ func (h *hold) renew() {
 			c.opts.client.logger.Warn("valkeysync: renewal failed; repeating it until the lease ends", "key", g.keys.Lock, "left", time.Until(h.until).Round(time.Millisecond), "error", err)
 		}
 		h.lastErr = err
+		over := h.done()
 		g.unlock()
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-h.stopped:
-			t.Stop()
+		if !rest(pause, over) {
 			return
 		}
 		pause = min(2*pause, max(minPause, window/10))
@@ -356,12 +360,11 @@ func wrongType(err error) bool {
 
 // stop ends everything that goes on for the hold. The gate forgets it.
 func (h *hold) stop() {
-	h.over = true
 	h.gone.Store(true)
 	if h.grace > 0 {
 		h.g.ear.beat.part()
 	}
-	close(h.stopped)
+	h.shut()
 	h.timer.Stop()
 	h.stopLinger()
 	h.watch.stop()

@@ -206,7 +206,7 @@ func TestBusyHolderRenewsOrKnows(t *testing.T) {
 	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
 		const lease = 400 * time.Millisecond
 		w := startWorker(t, s, lease, "GOMAXPROCS=1")
-		m := on(t, s, WithLease(lease)).Mutex("orders")
+		m := on(t, s).Mutex("orders")
 		w.tell("spin", "orders")
 		w.expect("spinning", "orders")
 		w.tell("lock", "orders")

@@ -20,8 +20,11 @@ type release struct {
 	downs *waiter // after a downgrade: who asked for it
 	dirty bool    // a request was never answered: "not yours" may mean that it was run
 
-	done chan struct{} // closed when err is what became of it
-	err  error
+	first deadline // of the first request
+	sent  bool
+
+	latch // over: err is what became of it
+	err   error
 }
 
 // newRelease begins a release, of a hold that has been stopped. The gate's mutex is held.
@@ -29,15 +32,15 @@ func newRelease(h *hold, l *Lease, after protocol.After) *release {
 	g := h.g
 	g.ending = append(g.ending, h)
 	g.uses++
-	return &release{h: h, lease: l, next: g.start(), after: after, done: make(chan struct{})}
+	return &release{h: h, lease: l, next: g.start(), after: after}
 }
 
 // end: err is what became of it.
 func (r *release) end(err error) {
 	g := r.h.g
-	r.err = err
-	close(r.done)
 	g.mu.Lock()
+	r.err = err
+	r.shut()
 	g.ending = remove(g.ending, r.h)
 	g.uses--
 	g.unlock()
@@ -51,9 +54,9 @@ func (r *release) run(ctx context.Context) (decided bool, err error) {
 		r.goOnBehind()
 		return r.wait(ctx)
 	}
-	err = r.repeat(time.Now().Add(requestLimit))
-	if r.decided() {
-		return true, r.err
+	decided, err = r.repeat(time.Now().Add(requestLimit))
+	if decided {
+		return true, err
 	}
 	r.goOnBehind()
 	return false, r.pending(err)
@@ -61,7 +64,7 @@ func (r *release) run(ctx context.Context) (decided bool, err error) {
 
 // goOnBehind repeats the release in the background until it is decided.
 func (r *release) goOnBehind() {
-	if !r.h.g.c.crew.run(func() { r.repeat(time.Time{}) }) {
+	if !r.h.g.c.crew.run(func() { _, _ = r.repeat(time.Time{}) }) {
 		r.end(ErrClosed)
 	}
 }
@@ -69,7 +72,7 @@ func (r *release) goOnBehind() {
 // begin is goOnBehind for who holds the gate's mutex. It reports false when the Client is closed.
 func (r *release) begin() bool {
 	g := r.h.g
-	if g.work(func() { _ = r.repeat(time.Time{}) }) {
+	if g.work(func() { _, _ = r.repeat(time.Time{}) }) {
 		return true
 	}
 	g.later(func() { r.end(ErrClosed) })
@@ -83,8 +86,11 @@ func (r *release) wait(ctx context.Context) (decided bool, err error) {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), requestLimit)
 		defer cancel()
 	}
+	r.h.g.mu.Lock()
+	over := r.done()
+	r.h.g.mu.Unlock()
 	select {
-	case <-r.done:
+	case <-over:
 		return true, r.err
 	case <-ctx.Done():
 		return false, r.pending(contextEnd(ctx))
@@ -92,12 +98,9 @@ func (r *release) wait(ctx context.Context) (decided bool, err error) {
 }
 
 func (r *release) decided() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
+	r.h.g.mu.Lock()
+	defer r.h.g.mu.Unlock()
+	return r.over
 }
 
 func (r *release) pending(err error) error {
@@ -105,16 +108,16 @@ func (r *release) pending(err error) error {
 }
 
 // repeat sends the release until it is decided, or the limit (unless zero).
-func (r *release) repeat(limit time.Time) error {
+func (r *release) repeat(limit time.Time) (decided bool, err error) {
 	pause := minPause
 	for {
 		decided, err := r.send(limit)
 		if !decided && !limit.IsZero() && !time.Now().Add(pause).Before(limit) {
-			return err
+			return false, err
 		}
 		if decided || !sleep(r.h.g.c.ctx, pause) {
 			r.end(err)
-			return err
+			return true, err
 		}
 		pause = min(2*pause, maxPause)
 	}
@@ -142,7 +145,12 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 	if end := time.Now().Add(requestLimit); limit.IsZero() || end.Before(limit) {
 		limit = end
 	}
-	ctx := withDeadline(c.ctx, limit)
+	ctx := &r.first
+	if r.sent {
+		ctx = new(deadline)
+	}
+	r.sent = true
+	ctx.begin(c.ctx, limit)
 	reply, err := c.server.Release(ctx, g.keys, h.value, again, after, latest)
 	ctx.end()
 

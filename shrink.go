@@ -3,7 +3,6 @@ package valkeysync
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
@@ -80,20 +79,11 @@ func (s *shrinking) run(l *Lease) {
 			g.unlock()
 			return
 		}
+		over := h.done()
 		g.unlock()
 		if err != nil {
-			s.rest(pause)
+			rest(pause, over)
 		}
-	}
-}
-
-// rest waits, unless the hold is over.
-func (s *shrinking) rest(pause time.Duration) {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.h.stopped:
 	}
 }
 

@@ -61,12 +61,15 @@ var (
 	scripts = []*script{acquireScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript}
 )
 
+// mostArgs is the length of the longest list of arguments.
+const mostArgs = 5
+
 // run sends the script. Errors keep the server's own in their chain.
 func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, args ...string) (valkey.ValkeyMessage, error) {
 	if len(args)+1 != len(s.args) {
 		panic(fmt.Sprintf("valkeysync: script %s takes %v, got %d arguments", s.name, s.args, len(args)+1))
 	}
-	reply, err := s.lua.Exec(ctx, c, k.list[:], append([]string{tag}, args...)).ToMessage()
+	reply, err := s.lua.Exec(ctx, c, k.list[:], append(append(make([]string, 0, mostArgs), tag), args...)).ToMessage()
 	if errors.Is(err, valkey.ErrClosing) && errors.Is(c.Do(ctx, c.B().Ping().Build()).Error(), valkey.ErrClosing) {
 		// Asked twice, for a client of Sentinel says so of a connection that it is just replacing.
 		err = fmt.Errorf("%w: its valkey.Client was closed before it: %w", ErrClosed, err)
