@@ -108,3 +108,48 @@ func TestAnotherTypeUnderAHelperKey(t *testing.T) {
 		together(t, cases...)
 	})
 }
+
+// What somebody else wrote into the queue or among the shared holds stops nobody.
+func TestMembersThatAreNotOurs(t *testing.T) {
+	t.Parallel()
+	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
+		var cases []sub
+		for _, p := range primitives {
+			cases = append(cases, sub{p.name, func(t *testing.T) {
+				key := "spoiled " + p.name
+				first, second := p.make(on(t, s), 0, key), p.make(on(t, s), 1, key)
+				spoil := func() {
+					command(t, s, "ZADD", "{"+key+"}:queue", "1", "not ours", "2", "", "1e16", "nor this")
+					if p.name != "mutex" { // which has no shared holds, and leaves them alone
+						command(t, s, "ZADD", "{"+key+"}:shared", "1", "not ours")
+					}
+				}
+				look := on(t, s)
+				spoil()
+				first.Lock()
+				spoil()
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					second.Lock()
+					second.Unlock()
+				}()
+				eventually(t, soon, "the second waits, or had it beside the first", func() bool {
+					select {
+					case <-done:
+						return true
+					default:
+						st, err := look.Status(t.Context(), key)
+						require.NoError(t, err)
+						return len(st.Queue) == 1
+					}
+				})
+				spoil()
+				first.Unlock()
+				within(t, soon, "the second has had it", func() { <-done })
+				nothingLeft(t, s, key)
+			}})
+		}
+		together(t, cases...)
+	})
+}

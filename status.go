@@ -87,6 +87,9 @@ func (c *Client) Status(ctx context.Context, key string) (Status, error) {
 	}
 	for _, m := range st.Shared {
 		h := protocol.ParseHolder(m.Value)
+		if h.Foreign {
+			continue // not a hold
+		}
 		s.Size = h.Kind.Size()
 		s.Holders = append(s.Holders, holderStatus(h, st, time.Duration(m.Score-st.Now)*time.Millisecond))
 	}

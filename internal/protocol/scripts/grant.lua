@@ -82,8 +82,14 @@ local function serve(e, caller)
   end
 end
 
+-- The front of the queue. What somebody else wrote there is dropped: it could never be served.
 local function head()
-  return call('ZRANGE', queue, 0, 0)[1]
+  local first = call('ZRANGE', queue, 0, 0)[1]
+  while first and parse(first).ref == '' do
+    call('ZREM', queue, first)
+    first = call('ZRANGE', queue, 0, 0)[1]
+  end
+  return first
 end
 
 -- The kind of primitive that is in use on the key, a semaphore's with the size in force; nil where there is

@@ -3,9 +3,10 @@ if held == nil then
   held = call('GET', lock)
 end
 
+-- A member that is not one of ours has the ref '': it takes part in nothing.
 local function parse(entry)
-  local ref, kind, mode, weight, lease, first, grace = string.match(entry, '^([^ ]+) ([^ ]+) ([^ ]) (%d+) (%d+) (%d+) (%d+) ')
-  return { raw = entry, ref = ref, kind = kind, mode = mode, weight = tonumber(weight), lease = lease, first = first, grace = tonumber(grace) }
+  local ref, kind, mode, weight, lease, first, grace = string.match(entry or '', '^([^ ]+) ([^ ]+) ([^ ]) (%d+) (%d+) (%d+) (%d+) ')
+  return { raw = entry, ref = ref or '', kind = kind, mode = mode, weight = tonumber(weight or 0), lease = lease, first = first, grace = tonumber(grace or 0) }
 end
 
 -- The entry inside a hold; nil for a marker, a foreign value, nothing.
@@ -24,6 +25,9 @@ end
 -- Message: <verb> <kind> <attempt> <number> <server ms> <ms> <waiting> <lock key>. A message that may
 -- not be sent (ACL) must not stop a script half-way: timers and checks make up for it.
 local function tell(verb, e, number, ms, waiting)
+  if e.ref == '' then
+    return
+  end
   local attempt = string.match(e.ref, '#(.*)$')
   local text = table.concat({ verb, e.kind, attempt, number, now_ms, ms, waiting or 0, lock }, ' ')
   redis.pcall(ARGV[1] == '' and 'PUBLISH' or 'SPUBLISH', channel(e.ref), text)
