@@ -19,6 +19,7 @@ type Lease struct {
 
 	// Guarded by the gate's mutex.
 	ended   bool
+	entries int // how often it was entered again and not yet left
 	lost    *LostError
 	lostCh  chan struct{}
 	cancel  context.CancelCauseFunc
@@ -136,8 +137,11 @@ func (l *Lease) lapse() {
 	}
 }
 
-// context makes the context that the acquisition gives.
+// context makes the context that the acquisition gives: parent itself, where it carries that already.
 func (l *Lease) context(parent context.Context) context.Context {
+	if carried(parent, func(other *Lease) bool { return other == l }) != nil {
+		return parent
+	}
 	ctx, cancel := context.WithCancelCause(parent)
 	l.gate.mu.Lock()
 	defer l.gate.unlock()

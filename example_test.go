@@ -237,3 +237,27 @@ func ExampleSemaphore() {
 	fmt.Println(calls, "calls; more than three at once:", most > 3)
 	// Output: 10 calls; more than three at once: false
 }
+
+// A function that locks is called by another that holds the lock already: the context says so.
+func ExampleWithReentrancy() {
+	clients, stop := start("host-a")
+	defer stop()
+	account := clients[0].Mutex("account:7", valkeysync.WithReentrancy())
+	deposit := func(ctx context.Context, amount int) error {
+		return account.Do(ctx, func(context.Context) error {
+			fmt.Println("deposit", amount)
+			return nil
+		})
+	}
+	err := account.Do(context.Background(), func(ctx context.Context) error {
+		if err := deposit(ctx, 10); err != nil {
+			return err
+		}
+		return deposit(ctx, 20)
+	})
+	fmt.Println(err)
+	// Output:
+	// deposit 10
+	// deposit 20
+	// <nil>
+}

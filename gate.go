@@ -412,6 +412,10 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 		g.unlock()
 		return true, ErrNotLocked
 	}
+	if l.exit() {
+		g.unlock()
+		return true, nil
+	}
 	l.finish()
 	h.lease = slices.DeleteFunc(h.lease, func(other *Lease) bool { return other == l })
 	if len(h.lease) > 0 || g.handOver(h) || h.linger() {
@@ -440,6 +444,10 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 			return nil, l.lost
 		}
 		return nil, ErrNotLocked
+	}
+	if l.entries > 0 {
+		defer g.unlock()
+		return nil, l.errEntered()
 	}
 	h := l.hold
 	l.finish()

@@ -49,10 +49,11 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 		return nil, err
 	}
 	defer h.c.leave(g)
-	if w.mode != protocol.Permit && carried(ctx, func(l *Lease) bool {
-		return l.gate == g && (w.mode == protocol.Exclusive || l.hold.entry.Mode == protocol.Exclusive) && l.Valid()
-	}) != nil {
-		return nil, ErrDeadlock
+	if l, err := g.reenter(ctx, w); l != nil || err != nil {
+		if l != nil {
+			h.keep(l)
+		}
+		return l, err
 	}
 	pause := minPause
 	for {

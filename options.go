@@ -17,13 +17,14 @@ type Option func(*options)
 
 // options are what one primitive goes by.
 type options struct {
-	lease    time.Duration
-	maxHold  time.Duration
-	grace    time.Duration
-	turn     time.Duration
-	linger   time.Duration
-	replicas int
-	onLost   func(key string, err error)
+	lease     time.Duration
+	maxHold   time.Duration
+	reentrant bool
+	grace     time.Duration
+	turn      time.Duration
+	linger    time.Duration
+	replicas  int
+	onLost    func(key string, err error)
 
 	client clientOptions
 	made   bool // New is done: the Client's own options come too late
@@ -234,6 +235,19 @@ func WithMaxHold(d time.Duration) Option {
 		}
 		o.maxHold = d
 	}
+}
+
+// WithReentrancy lets a Mutex or RWMutex be locked again with a context that carries it already, over
+// function calls and goroutines: LockContext counts up and returns that context at once, without the server,
+// and the last unlock gives the lock back. Read within write is allowed, and so is read within read while a
+// writer waits; write within read is ErrDeadlock, for it would wait for itself. The hold, its lease and its
+// token are the outer one's. Without the option such a call is ErrDeadlock.
+//
+// Ownership is the context's alone: a Lock without a context waits for itself, as in sync. It is not for a
+// Semaphore, whose permits are nobody's. (The idea is that of recursive mutexes; that the context carries the
+// ownership is what makes it safe to hand to other goroutines.)
+func WithReentrancy() Option {
+	return func(o *options) { o.reentrant = true }
 }
 
 // WithOnLost is called, on a goroutine of its own, for every acquisition whose lease is lost, after its

@@ -2,6 +2,7 @@ package valkeysync
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
@@ -108,7 +109,8 @@ func (r *rlocker) Unlock() { (*RWMutex)(r).RUnlock() }
 //
 // It blocks until the server has answered or ctx ends. Errors: ErrNotLocked if rw is not locked for
 // writing; a *LostError if the lease was lost; ctx's error or the server's. After an error rw is not held,
-// for reading or writing, and is given back in the background.
+// for reading or writing, and is given back in the background. But where it is entered more than once
+// (WithReentrancy) the error is ErrDeadlock, and the write lock stays as it is.
 func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 	if rw.w.err != nil {
 		return nil, rw.w.err
@@ -122,6 +124,9 @@ func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 		parent = c.parent // ending the write lock ends its context, and must not end the read lock's
 	}
 	reader, err := l.gate.downgrade(parent, l, want{mode: protocol.Reader, weight: 1, opts: rw.r.opts})
+	if errors.Is(err, ErrDeadlock) {
+		rw.w.keep(l)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,9 @@ type Semaphore struct {
 func (c *Client) Semaphore(key string, size int64, opts ...Option) *Semaphore {
 	s := &Semaphore{size: size}
 	s.init(c, protocol.SemaphoreKind(size), key, opts)
+	if s.opts.reentrant && !c.opts.reentrant {
+		s.err = errors.Join(s.err, fmt.Errorf("%w: WithReentrancy on Semaphore(%q): permits have no owner; leave it out", ErrInvalidOption, key))
+	}
 	if size < 1 {
 		s.err = errors.Join(s.err, fmt.Errorf("%w: Semaphore(%q, %d): the size must be at least 1", ErrInvalidOption, key, size))
 	}

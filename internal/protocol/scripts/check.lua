@@ -23,6 +23,9 @@ while first and first ~= e.raw do
   moved = true
   first = head()
 end
+if moved then
+  show_queue()
+end
 grant(e.ref, moved, false)
 if ARGV[3] ~= '' then
   tell('echo', e, 0, ARGV[3])

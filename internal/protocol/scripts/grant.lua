@@ -8,6 +8,15 @@ local function keep_queue(lease)
   end
 end
 
+-- Taking an entry out makes no event among those that waking needs; who watches the lock is told by one that
+-- changes nothing.
+local function show_queue()
+  local ttl = call('PTTL', queue)
+  if ttl > 0 then
+    call('PEXPIRE', queue, ttl)
+  end
+end
+
 local function members()
   return call('ZRANGE', shared, 0, -1)
 end

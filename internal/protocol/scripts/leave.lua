@@ -21,6 +21,7 @@ else
     end
   end
 end
+show_queue()
 local writer = false
 local value = find_hold(ARGV[2], 'x')
 if value then

@@ -1,0 +1,137 @@
+package valkeysync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
+)
+
+// ErrNoNotifications: the server's keyspace notifications do not arrive, without which nothing can be
+// watched.
+var ErrNoNotifications = errors.New("valkeysync: keyspace notifications do not arrive")
+
+// Watch yields how the lock on a key stands, as Status does, now and after every change of who holds it or
+// who waits, for people and tools that look on. It sleeps in between and is woken by the server's keyspace
+// notifications, or when a lease that it saw should have ended; changes that follow each other closely may be
+// told as one. What is handed over inside a process is no change on the server.
+//
+// It ends when the loop breaks off or ctx ends (without an error). Errors are yielded, and it goes on where
+// that is of use: while the server is away it looks again when it is back. It ends after ErrInvalidKey,
+// ErrClosed, ErrNoNotifications (which says what to set), and what the server refuses for good.
+func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Status, error] {
+	return func(yield func(Status, error) bool) {
+		keys, err := c.personal(ctx, key)
+		if err == nil && !c.stats.notifications.Load() {
+			err = fmt.Errorf("%w: to watch %q set notify-keyspace-events to include Kgxe, or use WithKeyspaceNotifications", ErrNoNotifications, key)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				yield(Status{}, err)
+			}
+			return
+		}
+		changed, stop := c.changes(keys)
+		defer stop()
+		var last *Status
+		for {
+			st, err := c.Status(ctx, key)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				if !yield(Status{}, err) || judge(err) != passing {
+					return
+				}
+			case last == nil || !last.same(st):
+				last = &st
+				if !yield(st, nil) {
+					return
+				}
+			}
+			if !c.await(ctx, changed, st.next(err)) && ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+// changes is told when something may have happened to the keys of a lock.
+func (c *Client) changes(keys protocol.Keys) (changed <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	stir := func() {
+		select {
+		case ch <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+	var watches []*watch
+	// Who joins or gets it is given a number; who leaves changes the queue; the rest happens to the lock.
+	for _, key := range []string{keys.Lock, keys.Queue(), keys.Fence()} {
+		watches = append(watches, c.hub.join(c.keyspace(key), false, func(string, int64) { stir() }, func(bool) { stir() }))
+	}
+	return ch, func() {
+		for _, w := range watches {
+			w.stop()
+		}
+	}
+}
+
+// await sleeps until something has changed, or for d (unless it is 0), and reports false when ctx or the
+// Client ended first.
+func (c *Client) await(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+	var due <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-changed:
+	case <-due:
+	case <-c.ctx.Done():
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// next is when to look again though nothing is heard: when the first lease should have ended, of which the
+// server may say nothing; 0: never.
+func (s Status) next(err error) time.Duration {
+	if err != nil {
+		return maxPause
+	}
+	var next time.Duration
+	for _, h := range s.Holders {
+		if h.Remaining >= 0 && (next == 0 || h.Remaining < next) {
+			next = h.Remaining + time.Millisecond
+		}
+	}
+	return next
+}
+
+// same: the same hold and wait as in the other, whatever time has passed.
+func (s *Status) same(other Status) bool {
+	if s.State != other.State || s.Size != other.Size || s.Waiting != other.Waiting ||
+		len(s.Holders) != len(other.Holders) || len(s.Queue) != len(other.Queue) {
+		return false
+	}
+	for i, h := range s.Holders {
+		o := other.Holders[i]
+		h.Held, h.Remaining, o.Held, o.Remaining = 0, 0, 0, 0
+		if h != o {
+			return false
+		}
+	}
+	for i, w := range s.Queue {
+		if w != other.Queue[i] {
+			return false
+		}
+	}
+	return true
+}
