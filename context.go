@@ -2,6 +2,7 @@ package valkeysync
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -203,4 +204,16 @@ func carried(ctx context.Context, match func(*Lease) bool) *Lease {
 		}
 		ctx = c.Context
 	}
+}
+
+// Leases returns the leases of all locks that gave ctx, the outermost first: of [Client.LockAll], in the order
+// of the keys' names.
+func Leases(ctx context.Context) []*Lease {
+	var all []*Lease
+	carried(ctx, func(l *Lease) bool {
+		all = append(all, l)
+		return false
+	})
+	slices.Reverse(all)
+	return all
 }

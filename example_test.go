@@ -261,3 +261,29 @@ func ExampleWithReentrancy() {
 	// deposit 20
 	// <nil>
 }
+
+// A transfer needs both accounts, and nobody who needs the same two in the other order waits for ever.
+func ExampleClient_LockAll() {
+	clients, stop := start("host-a", "host-b")
+	defer stop()
+	balance := map[string]int{"anna": 100, "ben": 100}
+	transfer := func(locks *valkeysync.Client, from, to string, amount int) error {
+		ctx, err := locks.LockAll(context.Background(), "account:"+from, "account:"+to)
+		if err != nil {
+			return err
+		}
+		defer locks.UnlockAll(ctx)
+		balance[from] -= amount
+		balance[to] += amount
+		return ctx.Err()
+	}
+	var both sync.WaitGroup
+	both.Go(func() { fmt.Println(transfer(clients[0], "anna", "ben", 30)) })
+	both.Go(func() { fmt.Println(transfer(clients[1], "ben", "anna", 10)) })
+	both.Wait()
+	fmt.Println(balance)
+	// Output:
+	// <nil>
+	// <nil>
+	// map[anna:80 ben:120]
+}

@@ -153,6 +153,50 @@ func (s *Server) Acquire(ctx context.Context, k *Keys, e Entry, try bool, latest
 	return r.full(&e), err
 }
 
+// AcquireAll takes all locks, each for the entry in the same place, in one call, where all are free and nobody
+// waits for any; otherwise nothing is done, and the outcome of the one Reply is Busy or Late. The locks must
+// share a slot.
+func (s *Server) AcquireAll(ctx context.Context, ks []*Keys, es []*Entry, latest int64) ([]Reply, error) {
+	keys := make([]string, 0, 4*len(ks))
+	entries := make([]string, len(es))
+	for i, k := range ks {
+		keys = append(keys, k.list[:]...)
+		entries[i] = es[i].String()
+	}
+	m, err := allScript.runOn(ctx, s.Client, ks[0], keys, s.Tag(ks[0]), strings.Join(entries, "\n"), itoa(latest))
+	if err != nil {
+		return nil, err
+	}
+	fields, err := m.ToArray()
+	if err != nil || len(fields) == 0 {
+		return nil, allScript.wrap(ks[0], errReply)
+	}
+	if word, _ := fields[0].ToString(); word == string(Busy) || word == string(Late) {
+		r, err := parseReply(allScript, ks[0], m)
+		return []Reply{r}, err
+	}
+	replies := make([]Reply, len(fields))
+	for i, f := range fields {
+		hold, _ := f.ToString()
+		r, ok := short(hold)
+		if !ok || len(fields) != len(es) {
+			return nil, allScript.wrap(ks[0], errReply)
+		}
+		replies[i] = r.full(es[i])
+	}
+	return replies, nil
+}
+
+// SameSlot: one script may use all of the locks.
+func (s *Server) SameSlot(ks []*Keys) bool {
+	for _, k := range ks[1:] {
+		if s.Cluster && k.tag != ks[0].tag {
+			return false
+		}
+	}
+	return true
+}
+
 // After is what a release does with its second entry.
 type After string
 

@@ -57,8 +57,9 @@ var (
 	statusScript  = newScript("status", alone, "most")
 	resizeScript  = newScript("resize", granting, "kind")
 	forceScript   = newScript("force", granting)
+	allScript     = newScript("acquire_all", []string{"keys", "clock"}, "entries", "latest")
 
-	scripts = []*script{acquireScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript}
+	scripts = []*script{acquireScript, allScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript}
 )
 
 // mostArgs is the length of the longest list of arguments.
@@ -66,10 +67,15 @@ const mostArgs = 5
 
 // run sends the script. Errors keep the server's own in their chain.
 func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, args ...string) (valkey.ValkeyMessage, error) {
+	return s.runOn(ctx, c, k, k.list[:], tag, args...)
+}
+
+// runOn is run for a script on the keys of more than one lock; k is the first.
+func (s *script) runOn(ctx context.Context, c valkey.Client, k *Keys, keys []string, tag string, args ...string) (valkey.ValkeyMessage, error) {
 	if len(args)+1 != len(s.args) {
 		panic(fmt.Sprintf("valkeysync: script %s takes %v, got %d arguments", s.name, s.args, len(args)+1))
 	}
-	reply, err := s.lua.Exec(ctx, c, k.list[:], append(append(make([]string, 0, mostArgs), tag), args...)).ToMessage()
+	reply, err := s.lua.Exec(ctx, c, keys, append(append(make([]string, 0, mostArgs), tag), args...)).ToMessage()
 	if errors.Is(err, valkey.ErrClosing) && errors.Is(c.Do(ctx, c.B().Ping().Build()).Error(), valkey.ErrClosing) {
 		// Asked twice, for a client of Sentinel says so of a connection that it is just replacing.
 		err = fmt.Errorf("%w: its valkey.Client was closed before it: %w", ErrClosed, err)
