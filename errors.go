@@ -98,7 +98,7 @@ func (e *WaitError) Error() string {
 	if e.Holder != "" {
 		fmt.Fprintf(&b, " held by %s", e.Holder)
 		if e.Remaining < 0 {
-			b.WriteString(" without expiry")
+			b.WriteString(" without expiry (nothing ends that but its own unlock, or ForceUnlock)")
 		} else {
 			fmt.Fprintf(&b, " for up to %v", e.Remaining.Round(time.Millisecond))
 		}
