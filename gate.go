@@ -245,7 +245,7 @@ func (g *gate) join(w want) *Lease {
 	}
 	for _, h := range g.holds {
 		free := h.lingering() && h.serves(w)
-		if h.handed < maxHanded && (free || h.shares(w) && !h.contended && !h.stale()) {
+		if h.handed < maxHanded && (free || h.shares(w) && (!h.contended || g.kind.Owner() != "") && !h.stale()) {
 			h.stopLinger()
 			if free {
 				h.begin(w.opts)

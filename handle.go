@@ -3,6 +3,7 @@ package valkeysync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -34,6 +35,13 @@ func (h *handle) init(c *Client, kind protocol.Kind, key string, opts []Option) 
 		h.opts = &own
 	}
 	h.err = errors.Join(err, wrong)
+}
+
+// noOwner refuses WithOwner for what is no Mutex.
+func (h *handle) noOwner(what, key string) {
+	if h.opts.owner != "" {
+		h.err = errors.Join(h.err, fmt.Errorf("%w: WithOwner(%q) on %s(%q): only a Mutex has an owner; leave it out", ErrInvalidOption, h.opts.owner, what, key))
+	}
 }
 
 func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {

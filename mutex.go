@@ -28,6 +28,7 @@ var _ sync.Locker = (*Mutex)(nil)
 // Handles. Every Mutex for one key is the same lock, but only the Mutex that locked can unlock.
 type Mutex struct {
 	handle
+	mode protocol.Mode
 }
 
 // Mutex returns a mutex for the key. It costs nothing until it is used and needs no clean-up. A key that
@@ -35,7 +36,11 @@ type Mutex struct {
 // from the first use: ErrInvalidKey, ErrInvalidOption.
 func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 	m := new(Mutex)
+	m.mode = protocol.Exclusive
 	m.init(c, protocol.MutexKind, key, opts)
+	if owner := m.opts.owner; owner != "" {
+		m.kind, m.mode = protocol.OwnerKind(owner), protocol.Reader // its processes share, as readers do
+	}
 	return m
 }
 
@@ -46,12 +51,12 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 // It panics, with an error, where waiting is no use: ErrClosed, ErrInvalidKey, ErrInvalidOption,
 // ErrMismatch, and the server's NOAUTH, WRONGPASS, NOPERM and WRONGTYPE. Use LockContext for an error
 // instead.
-func (m *Mutex) Lock() { m.mustLock(protocol.Exclusive) }
+func (m *Mutex) Lock() { m.mustLock(m.mode) }
 
 // TryLock tries to lock m and reports whether it succeeded. It asks the server once and does not wait for
 // the lock; a server that does not answer is waited for, for 2 s at most, logged, and reported as false.
 // It panics where Lock does.
-func (m *Mutex) TryLock() bool { return m.tryLock(protocol.Exclusive) }
+func (m *Mutex) TryLock() bool { return m.tryLock(m.mode) }
 
 // Unlock unlocks m. It panics if m is not locked, as sync.Mutex does.
 //
@@ -73,14 +78,14 @@ func (m *Mutex) Unlock() { m.mustUnlock("unlock of unlocked mutex") }
 // already carries this lock; the server's own (NOPERM, WRONGTYPE, OOM …). After an error nothing is held,
 // and what the server may have of it is taken back in the background.
 func (m *Mutex) LockContext(ctx context.Context) (context.Context, error) {
-	return m.lockContext(ctx, protocol.Exclusive, false)
+	return m.lockContext(ctx, m.mode, false)
 }
 
 // TryLockContext is LockContext without the wait: if the lock is in use, or others wait for it, the error
 // is a *WaitError that is ErrLocked and says who has it. It asks the server once; if there is no answer it
 // tries again, for 2 s at most or until ctx ends.
 func (m *Mutex) TryLockContext(ctx context.Context) (context.Context, error) {
-	return m.lockContext(ctx, protocol.Exclusive, true)
+	return m.lockContext(ctx, m.mode, true)
 }
 
 // UnlockContext unlocks m; where ctx comes from this Mutex's lock, that acquisition and no other. It
@@ -96,5 +101,5 @@ func (m *Mutex) UnlockContext(ctx context.Context) error { return m.unlockContex
 // panics. fn is not called without the lock. The error is LockContext's, or fn's, joined with a
 // *LostError if the lease was lost before the end.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
-	return m.do(ctx, protocol.Exclusive, fn)
+	return m.do(ctx, m.mode, fn)
 }

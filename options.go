@@ -20,6 +20,7 @@ type options struct {
 	lease     time.Duration
 	maxHold   time.Duration
 	reentrant bool
+	owner     string
 	grace     time.Duration
 	turn      time.Duration
 	linger    time.Duration
@@ -248,6 +249,26 @@ func WithMaxHold(d time.Duration) Option {
 // ownership is what makes it safe to hand to other goroutines.)
 func WithReentrancy() Option {
 	return func(o *options) { o.reentrant = true }
+}
+
+// WithOwner makes a Mutex that an owner holds, and not one process alone: a workflow, say, that moves between
+// services. All processes that name the same owner may hold it at the same time, each with a lease of its own;
+// they come in past those who wait, and everybody else (another owner, a Mutex without one, a program with the
+// plain recipe) is excluded until the last of them has left. What they do within it at the same time is theirs to
+// arrange. For a Mutex only: 1 to 128 bytes of printable text. (A reentrant Redis lock as Redisson's keeps an
+// owner and a count in a hash; here the count is that of the holds, so that the part of a process that died
+// comes back.)
+func WithOwner(id string) Option {
+	return func(o *options) {
+		switch {
+		case !o.made:
+			o.refuse("WithOwner(%q): give it to a Mutex, not to New", id)
+		case id == "" || len(id) > maxName || strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }):
+			o.refuse("WithOwner(%q): give 1 to %d bytes of printable text", id, maxName)
+		default:
+			o.owner = id
+		}
+	}
 }
 
 // WithOnLost is called, on a goroutine of its own, for every acquisition whose lease is lost, after its

@@ -34,6 +34,8 @@ func (c *Client) RWMutex(key string, opts ...Option) *RWMutex {
 	rw := new(RWMutex)
 	rw.w.init(c, protocol.RWMutexKind, key, opts)
 	rw.r.init(c, protocol.RWMutexKind, key, opts)
+	rw.w.noOwner("RWMutex", key)
+	rw.r.noOwner("RWMutex", key)
 	return rw
 }
 

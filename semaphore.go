@@ -31,6 +31,7 @@ type Semaphore struct {
 func (c *Client) Semaphore(key string, size int64, opts ...Option) *Semaphore {
 	s := &Semaphore{size: size}
 	s.init(c, protocol.SemaphoreKind(size), key, opts)
+	s.noOwner("Semaphore", key)
 	if s.opts.reentrant && !c.opts.reentrant {
 		s.err = errors.Join(s.err, fmt.Errorf("%w: WithReentrancy on Semaphore(%q): permits have no owner; leave it out", ErrInvalidOption, key))
 	}

@@ -34,7 +34,7 @@ const (
 type HolderStatus struct {
 	Name      string // as WithName has it; of a foreign holder the value of its key
 	Client    string // id of its Client; "" for a foreign holder
-	Mode      string // "exclusive", "reader" or "permit"; "foreign"
+	Mode      string // "exclusive", "reader" or "permit"; "owner …" of a Mutex with an owner; "foreign"
 	Weight    int64
 	Token     int64         // of its first acquisition; 0 for a foreign holder
 	Held      time.Duration // for how long already; 0 for a foreign holder
@@ -53,6 +53,13 @@ type WaiterStatus struct {
 const statusQueue = 100
 
 var modeNames = map[protocol.Mode]string{protocol.Exclusive: "exclusive", protocol.Reader: "reader", protocol.Permit: "permit"}
+
+func modeName(e protocol.Entry) string {
+	if owner := e.Kind.Owner(); owner != "" {
+		return "owner " + owner
+	}
+	return modeNames[e.Mode]
+}
 
 // Status reads how the lock on a key stands, for a person to look at: by the time it returns it may be
 // otherwise, so nothing should be decided by it. It works for all primitives and for keys that other
@@ -98,7 +105,7 @@ func (c *Client) Status(ctx context.Context, key string) (Status, error) {
 	}
 	for _, m := range st.Queue {
 		if e, ok := protocol.ParseEntry(m.Value); ok {
-			s.Queue = append(s.Queue, WaiterStatus{Name: e.Name, Client: e.Client, Mode: modeNames[e.Mode], Weight: e.Weight})
+			s.Queue = append(s.Queue, WaiterStatus{Name: e.Name, Client: e.Client, Mode: modeName(e), Weight: e.Weight})
 		}
 	}
 	return s, nil
@@ -106,7 +113,7 @@ func (c *Client) Status(ctx context.Context, key string) (Status, error) {
 
 func holderStatus(h protocol.Holder, st protocol.Standing, left time.Duration) HolderStatus {
 	return HolderStatus{
-		Name: h.Name, Client: h.Client, Mode: modeNames[h.Mode], Weight: h.Weight, Token: token(h.Number, 0),
+		Name: h.Name, Client: h.Client, Mode: modeName(h.Entry), Weight: h.Weight, Token: token(h.Number, 0),
 		Held: time.Duration(st.Now-h.Since) * time.Millisecond, Remaining: left,
 	}
 }

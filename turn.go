@@ -33,7 +33,7 @@ func (h *hold) serves(w want) bool {
 
 // handOver gives a hold that was just unlocked to the next goroutine here, if the turn allows.
 func (g *gate) handOver(h *hold) bool {
-	if g.kind == protocol.RWMutexKind || len(g.waiters) == 0 || h.opts.turn == 0 || h.handed >= maxHanded {
+	if h.entry.Mode == protocol.Reader || g.kind == protocol.RWMutexKind || len(g.waiters) == 0 || h.opts.turn == 0 || h.handed >= maxHanded {
 		return false
 	}
 	if h.contended && !time.Now().Before(h.turnEnds) {

@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +20,18 @@ const (
 // SemaphoreKind is the kind of a semaphore of that size.
 func SemaphoreKind(size int64) Kind { return Kind("s" + strconv.FormatInt(size, 10)) }
 
+// OwnerKind is the kind of a mutex of that owner.
+func OwnerKind(owner string) Kind { return Kind("o" + url.PathEscape(owner)) }
+
+// Owner is the owner of a mutex that has one; "" for other kinds.
+func (k Kind) Owner() string {
+	if !strings.HasPrefix(string(k), "o") {
+		return ""
+	}
+	owner, _ := url.PathUnescape(string(k[1:]))
+	return owner
+}
+
 // Size is the size of a semaphore; 0 for other kinds.
 func (k Kind) Size() int64 {
 	if !strings.HasPrefix(string(k), "s") {
@@ -34,6 +48,8 @@ func (k Kind) String() string {
 		return "Mutex"
 	case k == RWMutexKind:
 		return "RWMutex"
+	case k.Owner() != "":
+		return fmt.Sprintf("Mutex of owner %q", k.Owner())
 	case k.Size() > 0:
 		return "Semaphore of size " + string(k[1:])
 	}

@@ -13,8 +13,11 @@
 local e = parse(ARGV[2])
 lapse(e.kind)
 
--- Nobody waits, and it fits beside those who hold.
-if held == marker(e.kind) and not head() and fits(e) and not find_hold(e.ref, e.mode) then
+-- Nobody waits, and it fits beside those who hold; the others of an owner who holds come in past the queue.
+if held == marker(e.kind) and (owned_by(e.kind) or not head()) and fits(e) and not find_hold(e.ref, e.mode) then
+  if owned_by(e.kind) then
+    call('ZREM', queue, e.raw)
+  end
   local value = hold(e, e.lease)
   return value
 end
@@ -25,7 +28,7 @@ if call('ZRANK', queue, e.raw) or find_hold(e.ref, e.mode) then
 end
 
 local kind = in_use()
-if kind and kind ~= e.kind then
+if kind and class(kind) ~= class(e.kind) then
   grant('', false, false)
   return { 'mismatch', now, 0, 0, 0, 0, 0, kind }
 end

@@ -131,6 +131,15 @@ local function grant(caller, moved, readers)
     moved = true
     first = head()
   end
+  local by = shared_by(held)
+  if owned_by(by) and first then -- the rest of the owner comes in past the others, who wait for all of it
+    for _, entry in ipairs(call('ZRANGE', queue, 0, -1)) do
+      local e = parse(entry)
+      if e.kind == by then
+        serve(e, caller)
+      end
+    end
+  end
   if freed then
     call('DEL', lock)
     freed = false

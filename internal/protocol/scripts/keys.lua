@@ -10,7 +10,7 @@
 -- ref:    <client id>#<attempt>
 -- hold:   vs1 <number> <since ms> <entry>      the lock's value, or a member of shared
 -- marker: vs1 shared <kind>                    the lock's value while shared holds live
--- kind:   m mutex, w rwmutex, s<size> semaphore; mode: x exclusive, r reader, p permit
+-- kind:   m mutex, w rwmutex, s<size> semaphore, o<owner> mutex of an owner; mode: x exclusive, r reader, p permit
 local lock, shared, queue, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call = redis.call
 local held  -- the lock's value, once it was read; false: free

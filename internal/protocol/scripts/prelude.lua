@@ -38,6 +38,16 @@ local function shared_by(value)
   return value and string.match(value, '^vs1 shared (%S+)$')
 end
 
+-- A mutex of an owner: the processes of one owner hold it together, everybody else is excluded.
+local function owned_by(kind)
+  return kind and string.sub(kind, 1, 1) == 'o'
+end
+
+-- What may wait for each other on a key: a mutex is one, whoever owns it.
+local function class(kind)
+  return owned_by(kind) and 'm' or kind
+end
+
 -- Whether the key is free of all but shared holds of that kind. A semaphore's size may have been changed
 -- since they were given.
 local function open_to(kind)
