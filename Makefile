@@ -37,10 +37,6 @@ test: servers ## all tests of all modules, with the race detector, against real 
 	echo "==> go test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./model/"
 	go test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./model/
 
-.PHONY: slow
-slow: servers ## the tests that need an idle machine and more time: failovers by Sentinel, long plays against the model
-	go test -race -count=1 -p 1 -tags slow -timeout 30m . ./internal/testserver
-
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, govulncheck
 	@echo "==> gofmt -l ."

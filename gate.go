@@ -324,10 +324,16 @@ func (g *gate) settle() {
 			a.abandon()
 		}
 	}
-	for a := g.start(); a != nil; a = g.start() {
-		if !g.work(a.run) {
-			g.fail(ErrClosed, fatal)
-		}
+	first := g.start()
+	if first == nil {
+		return
+	}
+	run := first.run
+	if second := g.start(); second != nil { // a writer behind readers: it asks once they were answered
+		run = func() { first.run(); second.run() }
+	}
+	if !g.work(run) {
+		g.fail(ErrClosed, fatal)
 	}
 }
 

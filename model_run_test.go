@@ -1,5 +1,3 @@
-//go:build slow
-
 package valkeysync
 
 import (
@@ -265,6 +263,7 @@ func (p *play) compare(ended map[int]error) {
 		take()
 		return len(expected) == 0
 	})
+	p.until("those stand at their gates who wait", p.waits)
 	var st Status
 	defer func() {
 		if p.t.Failed() {
@@ -282,6 +281,30 @@ func (p *play) compare(ended map[int]error) {
 	for _, h := range p.model.holds {
 		require.NoError(p.t, p.in[h.id].ctx.Err(), p)
 	}
+}
+
+// waits: the goroutines that wait have got so far, and stand in the order in which they came, also where the
+// server does not hear of them: behind a holder of their own process, or behind a waiter of it.
+func (p *play) waits() bool {
+	for i, c := range p.clients {
+		here, want := 0, 0
+		c.each(func(g *gate) {
+			g.mu.Lock()
+			defer g.unlock()
+			if g.keys.Lock == p.key {
+				here += len(g.waiters)
+			}
+		})
+		for _, w := range p.model.waiters {
+			if w.client == i {
+				want++
+			}
+		}
+		if here != want {
+			return false
+		}
+	}
+	return true
 }
 
 // told: the message that somebody else waits, which keeps new readers of a process from joining those that

@@ -236,6 +236,77 @@ func TestTheACLLineOfTheReadmeSuffices(t *testing.T) {
 	})
 }
 
+// TestTheACLLineOfTheReadmeHasNothingTooMuch takes one right after the other away: the server refuses what
+// needs it.
+func TestTheACLLineOfTheReadmeHasNothingTooMuch(t *testing.T) {
+	t.Parallel()
+	rule := aclRule(t)
+	for i, word := range rule {
+		if !strings.ContainsAny(word[:1], "+&~") || slices.Contains(ofValkeyGo, word) {
+			continue
+		}
+		t.Run(word, func(t *testing.T) {
+			t.Parallel()
+			less := slices.Delete(slices.Clone(rule), i, i+1)
+			const tries = 5
+			for try := 1; ; try++ {
+				refused, err := refuses(t, less, word)
+				if refused {
+					return
+				}
+				require.Error(t, err, "it works without")
+				// Something else went wrong before the right was needed, say, a lease was lost on a busy machine.
+				require.Less(t, try, tries, "not refused, but: %v", err)
+			}
+		})
+	}
+}
+
+// refuses does everything as a user to whom the rule does not give that right, until the server refuses
+// something for want of it. It reports whether that came, or else how everything ended.
+func refuses(t *testing.T, rule []string, right string) (refused bool, err error) {
+	t.Helper()
+	s := testserver.Start(t, testserver.Valkey, logAll...)
+	wanted := func(object string) bool {
+		if right[0] == '+' {
+			return object == right[1:]
+		}
+		return strings.HasPrefix(object, strings.TrimSuffix(right[1:], "*"))
+	}
+	now := func() bool { return slices.ContainsFunc(deniedTo(t, s, rule[2]), wanted) }
+	a, err := restricted(t, s, rule)
+	if err != nil {
+		return now(), err
+	}
+	b, err := restricted(t, s, rule)
+	if err != nil {
+		return now(), err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	var end error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		end = everything(ctx, a, b, func(string) *testserver.Server { return s })
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	for !now() {
+		select {
+		case <-done:
+			return now(), end
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return true, nil
+}
+
+// ofValkeyGo is what valkey-go sends on every connection, and can do without: HELLO for RESP3, and the PINGs
+// by which it notices a dead connection.
+var ofValkeyGo = []string{"+hello", "+ping"}
+
 // In a cluster the second line's rights come to those of the first, on every node.
 func TestTheACLLinesOfTheReadmeSufficeInACluster(t *testing.T) {
 	t.Parallel()

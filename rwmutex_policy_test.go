@@ -280,3 +280,28 @@ func TestTryAndClose(t *testing.T) {
 		require.True(t, b.client().RWMutex("config").TryLock())
 	})
 }
+
+// A process whose writer loses the lock asks for its readers first, and for its next writer once they were
+// answered: two requests at once may reach the server in any order.
+func TestReadersAskBeforeTheNextWriterWhenTheLockIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		tap := b.tap()
+		rw := newClient(t, tap).RWMutex("config")
+		order := make(chan string, 9)
+		held, err := rw.LockContext(t.Context())
+		require.NoError(t, err)
+		wlock(t, rw, order, "writer")
+		rlock(t, rw, order, "reader")
+		before, open := tap.count("acquire"), make(chan struct{})
+		tap.always("acquire", holdRequest(open))
+		require.NoError(t, b.client().ForceUnlock(t.Context(), "config"))
+		synctest.Wait()
+		require.ErrorIs(t, context.Cause(held), ErrLeaseLost)
+		require.Equal(t, 1, tap.count("acquire")-before, "one request at a time")
+		close(open)
+		require.Equal(t, []string{"reader"}, drained(order))
+		rw.RUnlock()
+		require.Equal(t, []string{"writer"}, drained(order))
+		rw.Unlock()
+	})
+}

@@ -23,6 +23,32 @@ func eachSentinel(t *testing.T, fn func(t *testing.T, s *testserver.Sentinel)) {
 	}
 }
 
+func TestSentinelClientsGoOnWhenThePrimaryDies(t *testing.T) {
+	eachSentinel(t, func(t *testing.T, s *testserver.Sentinel) {
+		opts := []Option{WithLease(3 * time.Second), WithCrashDetection(time.Second)}
+		clients := []*Client{newClient(t, s.Client(t), opts...), newClient(t, s.Client(t), opts...), newClient(t, s.Client(t), opts...)}
+		keys := []string{"herd-1", "herd-2", "herd-3"}
+		h := startHerd(clients, keys)
+		h.goesOn(t, 20*time.Second)
+		held := []context.Context{keepLocked(t, clients[0], "held-1"), keepLocked(t, clients[1], "held-2")}
+		dead := s.KillPrimary()
+		s.AwaitSettled() // the sentinels may need more than one vote
+		h.goesOn(t, 30*time.Second)
+		for _, ctx := range held {
+			confirmedOrLost(t, clients[2], ctx)
+		}
+		dead.Restart()
+		s.AwaitSettled()
+		h.goesOn(t, 20*time.Second)
+		s.Failover() // in order, and the other way round
+		h.goesOn(t, 30*time.Second)
+		for _, ctx := range held {
+			confirmedOrLost(t, clients[2], ctx)
+		}
+		h.end(t)
+	})
+}
+
 func TestTokensRiseWhereAFailoverLosesWrites(t *testing.T) {
 	eachSentinel(t, func(t *testing.T, s *testserver.Sentinel) {
 		c := newClient(t, s.Client(t), WithLease(2*time.Second))
@@ -50,7 +76,7 @@ func TestTokensRiseWhereAFailoverLosesWrites(t *testing.T) {
 		_, err = replica.Do("FLUSHALL")
 		require.NoError(t, err)
 		cycle()
-		require.NotEqual(t, primary, s.Primary())
+		require.NotSame(t, primary, s.Primary())
 		for range 20 {
 			cycle()
 		}

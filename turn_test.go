@@ -12,35 +12,74 @@ import (
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
+// All ask before the first unlocks, so how often the server is asked does not depend on how fast they are:
+// once for as many acquisitions as one hold can tell apart.
 func TestTurnStaysInTheProcessWhileNobodyElseWaits(t *testing.T) {
+	const waiters = 3 * maxHanded
 	testserver.Each(t, notifying, func(t *testing.T, s *testserver.Server) {
-		c := newClient(t, s.Client(t), WithTurn(defaultTurn))
+		c := newClient(t, s.Client(t), WithTurn(defaultTurn), WithLease(time.Hour))
+		standing := func() (n int) {
+			c.each(func(g *gate) {
+				g.mu.Lock()
+				defer g.unlock()
+				n += len(g.waiters)
+			})
+			return n
+		}
+		sent := func() int64 { return s.Calls()["evalsha"] + s.Calls()["eval"] }
+		holds := func() uint64 { return c.Stats().ByReply + c.Stats().ByMessage }
 		mu, sem := c.Mutex("k"), c.Semaphore("sem", 2)
-		s.ResetStats()
-		n := 0
-		var last int64
-		var wg sync.WaitGroup
-		for range 64 {
-			wg.Go(func() {
-				for range 50 {
-					ctx, err := mu.LockContext(t.Context())
-					require.NoError(t, err)
-					l, _ := FromContext(ctx)
-					require.Greater(t, l.Token(), last, "every acquisition has a token of its own")
-					last = l.Token()
-					n++
-					require.NoError(t, mu.UnlockContext(ctx))
+		mu.Lock() // the server knows the scripts from now on
+		mu.Unlock()
+		var all sync.WaitGroup
 
-					require.NoError(t, sem.Acquire(t.Context(), 1))
-					sem.Release(1)
-				}
+		s.ResetStats()
+		before := holds()
+		held := lock(t, mu)
+		last, n := tokenOf(t, held), 1
+		for range waiters {
+			all.Go(func() {
+				ctx, err := mu.LockContext(context.Background())
+				require.NoError(t, err)
+				l, _ := FromContext(ctx)
+				require.Greater(t, l.Token(), last, "every acquisition has a token of its own")
+				last = l.Token()
+				n++
+				require.NoError(t, mu.UnlockContext(ctx))
 			})
 		}
-		wg.Wait()
-		require.Equal(t, 3200, n)
-		calls := s.Calls()["evalsha"] + s.Calls()["eval"]
-		require.Less(t, calls, int64(700), "6400 acquisitions")
-		t.Logf("%d commands for 6400 acquisitions, %+v", calls, c.Stats())
+		eventually(t, time.Minute, "all wait for the mutex", func() bool { return standing() == waiters })
+		unlock(t, mu, held)
+		within(t, time.Minute, "everybody's turn", all.Wait)
+		require.Equal(t, waiters+1, n)
+		require.EqualValues(t, 4, holds()-before)
+		require.EqualValues(t, waiters+1-4, c.Stats().HandedOver)
+		require.EqualValues(t, 1+4, sent(), "an acquire, and for each hold its release, which asks for the next")
+
+		// With permits it is open which of the two holds goes further, and one who waits has a place in the
+		// server's queue: a place, its release, and a look or a farewell for each hold.
+		s.ResetStats()
+		before, handed := holds(), c.Stats().HandedOver
+		for range 2 {
+			require.NoError(t, sem.Acquire(context.Background(), 1))
+		}
+		for range waiters {
+			all.Go(func() {
+				require.NoError(t, sem.Acquire(context.Background(), 1))
+				sem.Release(1)
+			})
+		}
+		eventually(t, time.Minute, "all wait for a permit", func() bool { return standing() == waiters })
+		sem.Release(1)
+		sem.Release(1)
+		within(t, time.Minute, "everybody's turn", all.Wait)
+		nothingLeft(t, s, "sem")
+		took := holds() - before
+		require.GreaterOrEqual(t, took, uint64(4))
+		require.LessOrEqual(t, took, uint64(8))
+		require.EqualValues(t, waiters+2-took, c.Stats().HandedOver-handed)
+		require.LessOrEqual(t, sent(), 4*int64(took)+4)
+		t.Logf("%d commands, %d holds, %+v", sent(), took, c.Stats())
 	})
 }
 

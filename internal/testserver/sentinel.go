@@ -15,7 +15,7 @@ import (
 const sentinelSet = "main"
 
 // Sentinel is a running primary with replicas, watched by three sentinels that
-// make a replica the primary half a second after it is gone. Its methods end
+// make a replica the primary a second after it is gone. Its methods end
 // the test where they fail, so they belong in the test's own goroutine.
 type Sentinel struct {
 	t         testing.TB
@@ -38,7 +38,7 @@ func StartSentinel(t testing.TB, f Flavor, replicas int, args ...string) *Sentin
 	for range 3 {
 		n := &Server{flavor: f, dir: t.TempDir(), args: []string{"--sentinel"}}
 		n.config = filepath.Join(n.dir, "sentinel.conf")
-		config := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 2\nsentinel down-after-milliseconds %[1]s 500\nsentinel failover-timeout %[1]s 3000\n",
+		config := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 2\nsentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 3000\n",
 			sentinelSet, loopback, port)
 		if err := os.WriteFile(n.config, []byte(config), 0o600); err != nil {
 			t.Fatalf("testserver: %v", err)
@@ -49,8 +49,12 @@ func StartSentinel(t testing.TB, f Flavor, replicas int, args ...string) *Sentin
 		n.fatalf = t.Fatalf
 		t.Cleanup(n.Close)
 		s.sentinels = append(s.sentinels, n)
-		// They would look at the servers every 10 s, and tell each other of themselves every 2 s.
-		if _, err := n.Do("SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "ASK-PERIOD", "200", "PING-PERIOD", "200"); err != nil {
+		// They would look at the servers every 10 s, and tell each other of themselves every 2 s. Other times
+		// hang on these: a sentinel that sees a replica turn into a primary, and has not been told by the
+		// one that leads the failover, makes a replica of it again after 4 PUBLISH-PERIODs; and the leader
+		// itself looks every second meanwhile, whatever INFO-PERIOD says. A replica is promoted only if what
+		// is known of it is not older than 5 PING-PERIODs, or 3 INFO-PERIODs where the primary lives.
+		if _, err := n.Do("SENTINEL", "DEBUG", "INFO-PERIOD", "500", "PUBLISH-PERIOD", "1000", "ASK-PERIOD", "500"); err != nil {
 			t.Fatalf("testserver: SENTINEL DEBUG: %v", err)
 		}
 	}
@@ -99,12 +103,20 @@ func (s *Sentinel) Failover() (from, to *Server) {
 	return from, to
 }
 
-// AwaitSettled returns when the sentinels agree on a primary that runs, and
-// all other servers that run are its replicas and connected.
+// AwaitSettled returns when the sentinels agree on a primary that runs, all
+// other servers that run are its replicas and connected, and each sentinel has
+// seen that, and hears the other two: from then on a failover can succeed.
 func (s *Sentinel) AwaitSettled() {
 	s.t.Helper()
 	s.await("the servers to settle", func() bool {
 		var p *Server
+		for _, by := range s.sentinels {
+			is := s.primaryBy(by)
+			if is == nil || is.Pid() == 0 || p != nil && is != p {
+				return false
+			}
+			p = is
+		}
 		running := 0
 		for _, n := range s.nodes {
 			if n.Pid() != 0 {
@@ -112,22 +124,53 @@ func (s *Sentinel) AwaitSettled() {
 			}
 		}
 		for _, by := range s.sentinels {
-			is := s.primaryBy(by)
-			if is == nil || is.Pid() == 0 || p != nil && is != p {
-				return false
-			}
-			p = is
-			m, err := by.Do("SENTINEL", "MASTER", sentinelSet)
-			if err != nil {
-				return false
-			}
-			known, err := m.AsStrMap()
-			if err != nil || known["num-other-sentinels"] != "2" || known["num-slaves"] != strconv.Itoa(len(s.nodes)-1) || known["flags"] != "master" {
+			if !s.ready(by, p, running-1) {
 				return false
 			}
 		}
 		return len(replicasOf(p, s.nodes)) == running-1
 	})
+}
+
+// ready reports whether a sentinel knows the primary with so many connected
+// replicas, and the other sentinels.
+func (s *Sentinel) ready(by, primary *Server, replicas int) bool {
+	about := func(what string) (all []map[string]string) {
+		reply, err := by.Do("SENTINEL", what, sentinelSet)
+		if err != nil {
+			return nil
+		}
+		list, err := reply.ToArray()
+		if err != nil {
+			return nil
+		}
+		for _, one := range list {
+			if fields, err := one.AsStrMap(); err == nil {
+				all = append(all, fields)
+			}
+		}
+		return all
+	}
+	m, err := by.Do("SENTINEL", "MASTER", sentinelSet)
+	if err != nil {
+		return false
+	}
+	is, err := m.AsStrMap()
+	if err != nil || is["flags"] != "master" || is["role-reported"] != "master" || is["num-slaves"] != strconv.Itoa(len(s.nodes)-1) {
+		return false
+	}
+	for _, r := range about("REPLICAS") {
+		if r["flags"] == "slave" && r["role-reported"] == "slave" && r["master-link-status"] == "ok" && r["master-port"] == strconv.Itoa(primary.port) {
+			replicas--
+		}
+	}
+	others := 0
+	for _, o := range about("SENTINELS") {
+		if o["flags"] == "sentinel" {
+			others++
+		}
+	}
+	return replicas == 0 && others == len(s.sentinels)-1
 }
 
 // Client returns a client that asks the sentinels for the primary, as
