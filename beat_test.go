@@ -1,13 +1,16 @@
 package valkeysync
 
 import (
+	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
@@ -167,6 +170,37 @@ func TestABeatCountsOverAConnectionThatIsReplacedInTime(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		require.Zero(t, wire.count("renew"))
 		require.Zero(t, c.Stats().Reconnects)
+		m.Unlock()
+	})
+}
+
+// unheard is a valkey.Client of which beats get no answer, as over a connection that loses what is sent.
+type unheard struct {
+	valkey.Client
+	beats atomic.Int64 // still to be lost
+}
+
+func (c *unheard) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult {
+	if cmd.Commands()[0] == "PUBLISH" && c.beats.Add(-1) >= 0 {
+		<-ctx.Done()
+		return valkey.NewErrorResult(ctx.Err())
+	}
+	return c.Client.Do(ctx, cmd)
+}
+
+func TestABeatWithoutAnAnswerCostsNoLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		wire := b.tap()
+		lossy := &unheard{Client: wire}
+		c := newClient(t, lossy, WithLease(30*time.Second), WithCrashDetection(defaultGrace))
+		m := c.Mutex("orders")
+		ctx, err := m.LockContext(t.Context())
+		require.NoError(t, err)
+		for range 5 {
+			time.Sleep(8 * time.Second)
+			lossy.beats.Store(1)
+		}
+		require.NoError(t, ctx.Err(), "%v", context.Cause(ctx))
 		m.Unlock()
 	})
 }

@@ -77,8 +77,11 @@ func (b *heartbeat) run() {
 			return
 		}
 		b.mu.Unlock()
-		if !b.beat(2 * every) {
-			// A renewal is a proof of life too, and undoes what a waiter may have cut meanwhile.
+		// A renewal is a proof of life too, and undoes what a waiter may have cut meanwhile. It does not wait
+		// for a beat that gets no answer until the grace is over.
+		late := time.AfterFunc(every, b.ear.verifyHolds)
+		counted := b.beat(2 * every)
+		if late.Stop() && !counted {
 			b.ear.verifyHolds()
 		}
 	}
