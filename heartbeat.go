@@ -16,9 +16,10 @@ type moment struct {
 }
 
 // heartbeat shows three times a grace, for as long as anything is held under crash detection that this ear
-// is for, that the server still counts the Client among the living: it publishes to the own channel, and the
-// reply says whether anybody hears that on the node that runs the scripts. (A PING answered on the
-// subscriber connection would say less: the connection may hang on a replica by now.)
+// is for, that the server still counts the Client among the living: it publishes to the channel that only
+// its present subscriber connection hears, beside the own one, and the reply says whether that is heard on
+// the node that runs the scripts. (The own channel would say less: an older connection may be counted there
+// too late. So would a PING answered on the connection: it may hang on a replica by now.)
 type heartbeat struct {
 	ear  *listener
 	last atomic.Pointer[moment] // the last beat that was counted; nil before the first
@@ -76,8 +77,11 @@ func (b *heartbeat) run() {
 			return
 		}
 		b.mu.Unlock()
-		if !b.beat(2 * every) {
-			// A renewal is a proof of life too, and undoes what a waiter may have cut meanwhile.
+		// A renewal is a proof of life too, and undoes what a waiter may have cut meanwhile. It does not wait
+		// for a beat that gets no answer until the grace is over.
+		late := time.AfterFunc(every, b.ear.verifyHolds)
+		counted := b.beat(2 * every)
+		if late.Stop() && !counted {
 			b.ear.verifyHolds()
 		}
 	}
@@ -86,15 +90,19 @@ func (b *heartbeat) run() {
 // beat reports whether it was counted.
 func (b *heartbeat) beat(limit time.Duration) bool {
 	e := b.ear
-	m := e.now()
-	if m.session == 0 {
+	session, channel := e.watch.alone()
+	if session == 0 {
 		return false
 	}
+	m := moment{time.Now(), session}
 	ctx, cancel := context.WithTimeout(e.c.ctx, limit)
 	defer cancel()
-	n, err := e.c.server.Beat(ctx, e.c.id, e.tag)
-	if err != nil || e.watch.session() != m.session {
-		return false // over which subscription it was counted is not known
+	n, err := e.c.server.Beat(ctx, channel)
+	if err != nil {
+		return false
+	}
+	if now, heard := e.watch.alone(); now != session || heard != channel {
+		return false // the connection was replaced meanwhile
 	}
 	if n == 0 {
 		e.watch.rebuild()

@@ -25,12 +25,18 @@ type link struct {
 
 // subscriber is one connection and the channels it is subscribed to, or was refused (true: an own one).
 //
+// Beside each own channel it is subscribed, by the same command, to one that no other connection ever is:
+// its name is the own channel's and the mark. Who is counted there is this connection, and it hears the
+// own channel too. Of a subscriber of the own channel nobody knows which connection it is: the server may
+// run the SUBSCRIBE of one that was given up long after it has closed the one that followed.
+//
 // It never unsubscribes: valkey-go answers for an UNSUBSCRIBE by a PING that it sends behind it, and panics
 // on a goroutine of its own, which nobody can recover, when the server refuses both, as one does that is
 // busy with somebody's long script. A connection with channels that nobody watches any more is replaced
 // instead, by one that is subscribed before the old one is closed, so that nothing is missed.
 type subscriber struct {
 	link *link
+	mark string
 	conn valkey.DedicatedClient
 	lost <-chan error
 	have map[string]bool // guarded by the hub's mutex
@@ -106,7 +112,8 @@ func (l *link) open() (*subscriber, error) {
 		}
 	}
 	conn, _ := client.Dedicate()
-	s := &subscriber{link: l, conn: conn, have: map[string]bool{}}
+	mark := fmt.Sprint(":", l.hub.opened.Add(1))
+	s := &subscriber{link: l, mark: mark, conn: conn, have: map[string]bool{}}
 	s.lost = conn.SetPubSubHooks(valkey.PubSubHooks{OnMessage: l.message, OnSubscription: s.subscription})
 	if _, err := s.adjust(); err != nil {
 		conn.Close()
@@ -149,9 +156,13 @@ func (l *link) connect(anew bool) (up bool, err error) {
 			if err != nil {
 				return true, err
 			}
-			s.drain()
+			if err := s.drain(); err != nil {
+				fresh.conn.Close()
+				return true, err // since when the server has not counted it is not known
+			}
 			s.conn.Close()
 			s = fresh
+			s.succeed()
 			continue
 		}
 		by := l.due()
@@ -184,12 +195,43 @@ func (l *link) connect(anew bool) (up bool, err error) {
 	}
 }
 
-// drain returns when all that the server had sent before has been taken. (Over RESP2 valkey-go sends the
-// PING on another connection, so there a message of that moment may be lost: timers make up for it.)
-func (s *subscriber) drain() {
-	ctx, cancel := context.WithTimeout(s.link.hub.ctx, requestLimit)
-	defer cancel()
-	s.conn.Do(ctx, s.conn.B().Ping().Build())
+// drain returns when all that the server had sent before has been taken. An error says that the connection
+// may have been closed before now, when another is subscribed already: between the two nobody was.
+func (s *subscriber) drain() error {
+	l, h := s.link, s.link.hub
+	var own *topic
+	h.mu.Lock()
+	for _, t := range h.topics {
+		if t.own && t.link == l && s.have[t.channel] {
+			own = t
+			break
+		}
+	}
+	h.mu.Unlock()
+	if own == nil {
+		return nil // whoever listens now has just begun
+	}
+	// Not a PING: over RESP2 valkey-go sends that on another connection.
+	if err := s.subscribe(own, own.channel+s.mark); err != nil && !isReply(err) {
+		return err
+	}
+	return nil
+}
+
+// succeed: this connection stands, and the one before it stood until then. The subscription is the same.
+func (s *subscriber) succeed() {
+	h := s.link.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.topics {
+		switch {
+		case !t.own || t.link != s.link || t.number == 0:
+		case s.have[t.channel]:
+			t.alone = t.channel + s.mark
+		default:
+			h.deafen(t)
+		}
+	}
 }
 
 func (l *link) busy() bool {
@@ -204,7 +246,11 @@ func (s *subscriber) adjust() (stale int, err error) {
 	l, h := s.link, s.link.hub
 	join, stale := s.differences()
 	for _, t := range join {
-		err := s.subscribe(t)
+		channels := []string{t.channel}
+		if t.own {
+			channels = append(channels, t.channel+s.mark)
+		}
+		err := s.subscribe(t, channels...)
 		if err == nil {
 			continue
 		}
@@ -228,17 +274,17 @@ func (s *subscriber) adjust() (stale int, err error) {
 	return stale, nil
 }
 
-// subscribe returns when the server has confirmed it. There is one channel to a call: all of one call would
-// have to share a slot.
-func (s *subscriber) subscribe(t *topic) error {
+// subscribe returns when the server has confirmed the first of the channels; it subscribes to all at once,
+// or to none. They are one topic's, for all channels of one call have to share a slot.
+func (s *subscriber) subscribe(t *topic, channels ...string) error {
 	ctx, cancel := context.WithTimeout(s.link.hub.ctx, requestLimit)
 	defer cancel()
-	cmd := s.conn.B().Subscribe().Channel(t.channel).Build()
+	cmd := s.conn.B().Subscribe().Channel(channels...).Build()
 	if t.own && s.link.hub.cluster {
-		cmd = s.conn.B().Ssubscribe().Channel(t.channel).Build()
+		cmd = s.conn.B().Ssubscribe().Channel(channels...).Build()
 	}
 	if err := s.conn.Do(ctx, cmd).Error(); err != nil {
-		return fmt.Errorf("subscribe to %q: %w", t.channel, err)
+		return fmt.Errorf("subscribe to %q: %w", channels[0], err)
 	}
 	return nil
 }
@@ -275,6 +321,9 @@ func (s *subscriber) subscription(p valkey.PubSubSubscription) {
 	l, h := s.link, s.link.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.ownOf(p.Channel) != nil {
+		return // it comes and goes with the own one
+	}
 	t := h.topics[p.Channel]
 	mine := t != nil && t.link == l
 	switch p.Kind {
@@ -292,7 +341,7 @@ func (s *subscriber) subscription(p valkey.PubSubSubscription) {
 			return // this connection replaces another
 		}
 		h.number++
-		t.number, t.failure, t.moves, t.since = h.number, nil, 0, time.Now()
+		t.number, t.alone, t.failure, t.moves, t.since = h.number, t.channel+s.mark, nil, 0, time.Now()
 		if t.told == 0 {
 			t.since = l.since
 		}
@@ -320,6 +369,9 @@ func (l *link) message(m valkey.PubSubMessage) {
 	h := l.hub
 	h.mu.Lock()
 	t := h.topics[m.Channel]
+	if t == nil {
+		t = h.ownOf(m.Channel)
+	}
 	if t == nil {
 		h.mu.Unlock()
 		return

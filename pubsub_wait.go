@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -29,6 +30,7 @@ type hub struct {
 	rebuilt func() // a connection was made anew
 	log     *slog.Logger
 	stats   *counters
+	opened  atomic.Int64 // connections so far
 
 	ctx    context.Context // of all that goes on here
 	astray chan struct{}   // capacity 1: the map of the cluster may be wrong
@@ -52,6 +54,7 @@ type topic struct {
 
 	link      *link         // where it is subscribed, or is to be; nil: nobody knows yet
 	number    int64         // of its subscription; 0: it has none at present
+	alone     string        // of an own one: the channel that only the connection of that subscription hears
 	told      int64         // the last number that its watches were told of
 	since     time.Time     // since when it is heard
 	failure   error         // why not, if it was tried: the server's refusal, or what happened to the connection
@@ -127,6 +130,17 @@ func (h *hub) join(channel string, own bool, hear func(string, int64), again fun
 	w := &watch{hub: h, topic: t, hear: hear, again: again}
 	t.watches[w] = struct{}{}
 	return w
+}
+
+// ownOf finds the own topic beside whose channel a connection has this one for itself; nil: it is no such
+// channel.
+func (h *hub) ownOf(channel string) *topic {
+	if i := strings.LastIndexByte(channel, ':'); i > 0 {
+		if t := h.topics[channel[:i]]; t != nil && t.own {
+			return t
+		}
+	}
+	return nil
 }
 
 // hashed is what the slot of a channel goes by: a keyspace channel speaks where its key lies.
@@ -256,6 +270,13 @@ func (w *watch) upFor() time.Duration {
 		return -1
 	}
 	return time.Since(w.topic.since)
+}
+
+// alone is session, and the channel on which nobody is counted but the connection of that subscription.
+func (w *watch) alone() (session int64, channel string) {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	return w.topic.number, w.topic.alone
 }
 
 // rebuild has the subscription made anew: nobody hears it where it counts.

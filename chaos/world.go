@@ -232,7 +232,8 @@ func (w *World) ofTheDead(key string) bool {
 	})
 }
 
-// leftChannels: the server has one channel for each of so many Clients and no more. Channels of keys that
+// leftChannels: the server has two channels for each of so many Clients, its own and that of its connection,
+// and no more. Channels of keys that
 // are not watched any more may stay for a while, since a Client never unsubscribes but connects anew; in
 // every eighth world that is waited for.
 func (w *World) leftChannels(res *Result, clients int, when string) {
@@ -249,11 +250,11 @@ func (w *World) leftChannels(res *Result, clients int, when string) {
 		if !all {
 			channels = slices.DeleteFunc(channels, func(c string) bool { return strings.HasPrefix(c, "__keyspace@") })
 		}
-		if err == nil && len(channels) == clients {
+		if err == nil && len(channels) == 2*clients {
 			return
 		}
 		if time.Now().After(limit) {
-			res.violate("%s: %d channels, want %d: %v %v", when, len(channels), clients, channels, err)
+			res.violate("%s: %d channels, want %d: %v %v", when, len(channels), 2*clients, channels, err)
 			return
 		}
 		time.Sleep(20 * time.Millisecond)

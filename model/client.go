@@ -375,6 +375,17 @@ func (m *Model) resubscribe(c *client) {
 	}
 }
 
+// replace: another connection is subscribed before this one, if it stands, is closed.
+func (m *Model) replace(c *client) {
+	switch {
+	case c.intact && c.counted && !c.replica: // it answers
+	case m.keeps(Unbroken):
+		m.unhear(c)
+	default:
+		c.intact, c.counted, c.replica = true, true, false
+	}
+}
+
 // onMessage is what a client does with what a script said.
 func (m *Model) onMessage(s *State, ci int8) {
 	c := &s.clients[ci]

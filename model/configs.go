@@ -84,14 +84,9 @@ func Configs() []Config {
 	big("detection: a broken connection, two beats", d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 2 })
 	big("detection: a broken connection, a beat, a renewal", d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Faults.Renew = 1, 1, 1 })
 	big("detection: two broken connections, a beat", d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.HalfOld = 2, 1, true })
-	// Known: the server runs a SUBSCRIBE of an earlier connection after it closed the one that followed, and a
-	// beat takes that for its own. Beats that count their own subscription alone would not.
-	big("detection: an old SUBSCRIBE runs late", d, func(c *Config) {
-		c.Faults.Break, c.Faults.Beat, c.Faults.Ghost, c.Want = 2, 1, 1, NotCovered
-	})
-	big("detection: an old SUBSCRIBE runs late, beats of their own", d, func(c *Config) {
-		c.Faults.Break, c.Faults.Beat, c.Faults.Ghost, c.OwnBeat = 2, 1, 1, true
-	})
+	big("detection: an old SUBSCRIBE runs late", d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Ghost = 1, 1, true })
+	big("detection: an old SUBSCRIBE of any connection runs late", d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Faults.Ghost = 2, 1, 1 })
+	big("detection: a broken connection is replaced, a beat", d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Faults.Replace = 1, 1, 1 })
 	big("detection: a replica, a broken connection, a beat", d, func(c *Config) { c.Faults.Demote, c.Faults.Break, c.Faults.Beat = 1, 1, 1 })
 	big("detection: a lost request, a broken connection", d, func(c *Config) { c.Faults.Break, c.Faults.Lost, c.Latest = 1, 1, 1 })
 
@@ -159,7 +154,9 @@ func without() []Config {
 	add(LatestTime, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add(LeaveAgain, LeftTaken, l, func(c *Config) { c.Faults.GiveUp, c.Faults.Lost, c.Names, c.Latest = 1, 1, [maxClients]int8{2, 2}, 1 })
 	add(OneSession, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
-	add(BeatSession, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
+	add(BeatSession|OwnChannel, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
+	add(OwnChannel, NotCovered, d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Ghost = 1, 1, true })
+	add(Unbroken, NotCovered, d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Faults.Replace = 1, 1, 1 })
 	add(BeatCounted, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
 	add(OneProof, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Renew = 1, 1 })
 	add(ProofOnArrival, TokenFell, d, func(c *Config) { c.Faults.Break = 1 })

@@ -61,6 +61,8 @@ func (e event) String() string {
 		return who + " notices that its subscription is no good"
 	case resubscribes:
 		return who + " is subscribed anew"
+	case replaces:
+		return who + " replaces its subscriber connection"
 	case ghostly:
 		return who + " gives up a SUBSCRIBE that is still under way"
 	case ghostRuns:

@@ -49,6 +49,12 @@ const (
 	// BeatSession: a beat whose reply comes under another subscription than it was sent under is no proof.
 	// Without: it is.
 	BeatSession
+	// OwnChannel: a beat counts the connection that it was sent under, and no other. Without: whoever is
+	// subscribed to its Client's channel. (With it, BeatSession has nothing left to prevent.)
+	OwnChannel
+	// Unbroken: a connection that replaces another goes on with its subscription only if that one still
+	// answers once the new one is subscribed. Without: it does in any case.
+	Unbroken
 	// BeatCounted: a beat is a proof of life only if the server counted a listener. Without: any answer is.
 	BeatCounted
 	// OneProof: a renewal is one proof of life. Without: it stands for a whole lease.
@@ -80,7 +86,7 @@ const (
 var ruleNames = []string{
 	"Remaining", "LeaseInMessage", "SamePair", "SendAlone", "CountFirst", "NewName", "NumberAtGrant", "SameAnswer",
 	"TellFront", "TellAgain", "LeaveLost", "EndingAlone", "LatestTime", "LeaveAgain",
-	"OneSession", "BeatSession", "BeatCounted", "OneProof", "ProofOnArrival", "OwnGrace", "Cut", "Prune", "PlaceTimer",
+	"OneSession", "BeatSession", "OwnChannel", "Unbroken", "BeatCounted", "OneProof", "ProofOnArrival", "OwnGrace", "Cut", "Prune", "PlaceTimer",
 	"FrontTimer", "GapLook", "ShortFirst",
 }
 
@@ -119,6 +125,7 @@ type Faults struct {
 	Foreign int8 // somebody's plain SET NX takes the lock
 	Demote  int8 // a client's subscriber connection hangs on a replica: it hears, and is not counted
 	Ghost   int8 // a SUBSCRIBE that the client gave up is run later
+	Replace int8 // a client replaces its subscriber connection
 }
 
 // Config is one exploration.
@@ -138,10 +145,10 @@ type Config struct {
 	Faults   Faults
 	Without  Rule
 	OnlyA    bool // faults, renewals and beats are A's alone
-	OwnBeat  bool // a beat counts the one subscription that it was sent under, instead of all of its Client's
 	Mixed    bool // client A has crash detection off
 	HalfOpen bool // connections of the dead stay open
 	Deaf     bool // a connection that hangs on a replica stays so
+	Ghost    bool // a SUBSCRIBE that client A gave up is under way from the beginning
 	HalfOld  bool // an old connection may still be counted after its client has made a new one
 
 	// Liveness. The faults happen within Ticks; from every state that is reached, everything is prompt from

@@ -23,11 +23,8 @@ func (m *Model) run(s *State, i int8) {
 		m.runRenew(s, r)
 	case beat:
 		n := s.listeners(r.client)
-		if c := &s.clients[r.client]; m.OwnBeat {
+		if c := &s.clients[r.client]; m.keeps(OwnChannel) && (r.session != c.sessions || !c.counted || c.replica) {
 			n = 0
-			if r.session == c.sessions && c.counted && !c.replica {
-				n = 1
-			}
 		}
 		m.answer(s, r, reply{result: counted, number: n})
 	}

@@ -22,6 +22,7 @@ const (
 	breaks
 	notices
 	resubscribes
+	replaces
 	ghostly
 	ghostRuns
 	serverCloses
@@ -59,6 +60,7 @@ func (m *Model) initial() State {
 		c.rounds = m.Rounds[i]
 		c.hears, c.sessions, c.intact, c.counted = 1, 1, true, true
 	}
+	s.clients[0].ghost = m.Ghost
 	s.left = m.Faults
 	return s
 }
@@ -264,6 +266,12 @@ func (m *Model) faultSteps(s *State, ci int8, emit func(event, *State)) {
 		t.left.Demote--
 		t.clients[ci].replica = true
 		emit(event{what: demoted, client: ci}, &t)
+	}
+	if s.left.Replace > 0 && c.hears != 0 {
+		t := *s
+		t.left.Replace--
+		m.replace(&t.clients[ci])
+		emit(event{what: replaces, client: ci}, &t)
 	}
 	if s.left.Crash > 0 {
 		t := *s

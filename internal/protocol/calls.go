@@ -272,10 +272,10 @@ func (s *Server) Replicate(ctx context.Context, k *Keys, hold string, lease time
 	return r, int(copies), nil
 }
 
-// Beat publishes an Echo to the Client's own channel for that Tag and says how many subscribers were counted
-// by the node that runs the scripts.
-func (s *Server) Beat(ctx context.Context, client, tag string) (int64, error) {
-	return s.Publish(ctx, s.Channel(client, tag), "echo - beat 0 0 0 0 -").AsInt64()
+// Beat publishes an Echo to a channel that a connection of the Client has for itself, and says how many
+// subscribers were counted by the node that runs the scripts.
+func (s *Server) Beat(ctx context.Context, channel string) (int64, error) {
+	return s.Publish(ctx, channel, "echo - beat 0 0 0 0 -").AsInt64()
 }
 
 // Publish speaks on a channel as the scripts do. The reply is the number of subscribers.
