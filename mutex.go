@@ -12,7 +12,7 @@ var _ sync.Locker = (*Mutex)(nil)
 // Mutex is a mutual exclusion lock over processes, with the methods of [sync.Mutex]: at most one
 // acquisition of a key is held at a time, over all Clients of all processes. Like sync.Mutex it is safe
 // for use by many goroutines, it is not tied to a goroutine (one may lock and another unlock), and it is
-// not re-entrant. Make it with [Client.Mutex].
+// not re-entrant, unless [WithReentrancy] says so. Make it with [Client.Mutex].
 //
 // Order. Processes get the lock in the order in which they began to wait; so do the goroutines of one
 // process. A process with many waiting goroutines has one place in the queue: it hands the lock from one to
