@@ -135,7 +135,9 @@ func TestServerRestartedEmpty(t *testing.T) {
 
 func TestServerRestartedWithItsData(t *testing.T) {
 	t.Parallel()
-	onBothByDefault(t, append([]string{"--appendonly", "yes"}, notifying...), func(t *testing.T, s *testserver.Server, opts ...Option) {
+	// Every write before its reply: by default it may wait while an earlier one is on its way to the disk.
+	args := append([]string{"--appendonly", "yes", "--appendfsync", "always"}, notifying...)
+	onBothByDefault(t, args, func(t *testing.T, s *testserver.Server, opts ...Option) {
 		p := newPair(t, s, "orders", append(opts, WithLease(4*time.Second))...)
 		l, _ := FromContext(p.held)
 		s.Restart()
@@ -164,17 +166,18 @@ func TestServerGoneForLongerThanTheLease(t *testing.T) {
 
 func TestServerLoadsItsData(t *testing.T) {
 	t.Parallel()
-	// Every key takes a while to load, so that there is time to look.
+	// Every key takes a while to load, so that there is time to look; on a busy machine several times as long.
 	args := append([]string{"--key-load-delay", "6000", "--loading-process-events-interval-bytes", "1024"}, notifying...)
 	onBoth(t, args, func(t *testing.T, s *testserver.Server) {
-		p := newPair(t, s, "orders", WithLease(10*time.Second))
-		for i := range 800 {
+		p := newPair(t, s, "orders", WithLease(30*time.Second))
+		for i := range 500 {
 			_, err := s.Do("SET", fmt.Sprint("filler", i), strings.Repeat("x", 1024))
 			require.NoError(t, err)
 		}
 		command(t, s, "SAVE")
 		l, _ := FromContext(p.held)
 		before := l.Until()
+		s.Kill() // or the first of those who ask below could have it before
 		started := make(chan struct{})
 		go func() {
 			defer close(started)
