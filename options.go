@@ -61,10 +61,21 @@ func defaultOptions() options {
 		grace: defaultGrace,
 		turn:  defaultTurn,
 		client: clientOptions{
-			name:   fmt.Sprintf("%s/%s[%d]", host, filepath.Base(os.Args[0]), os.Getpid()),
+			name:   printable(fmt.Sprintf("%s/%s[%d]", host, filepath.Base(os.Args[0]), os.Getpid())),
 			logger: slog.Default(),
 		},
 	}
+}
+
+// printable makes a name of whatever the system calls host and program.
+func printable(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, name)
+	return strings.ToValidUTF8(name[:min(len(name), maxName)], "")
 }
 
 func (o *options) refuse(format string, args ...any) {
@@ -80,6 +91,10 @@ func (o *options) ofClient(name string) bool {
 
 func (o *options) apply(opts []Option) error {
 	for _, opt := range opts {
+		if opt == nil {
+			o.refuse("a nil Option: leave it out")
+			continue
+		}
 		opt(o)
 	}
 	if o.linger > o.lease/2 {
