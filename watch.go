@@ -69,8 +69,8 @@ func (c *Client) changes(keys protocol.Keys) (changed <-chan struct{}, stop func
 		}
 	}
 	var watches []*watch
-	// Who joins or gets it is given a number; who leaves changes the queue; the rest happens to the lock.
-	for _, key := range []string{keys.Lock, keys.Queue(), keys.Fence()} {
+	// Who joins or leaves changes the queue; the rest happens to the lock.
+	for _, key := range []string{keys.Lock, keys.Queue()} {
 		watches = append(watches, c.hub.join(c.keyspace(key), false, func(string, int64) { stir() }, func(bool) { stir() }))
 	}
 	return ch, func() {

@@ -55,6 +55,3 @@ func hashTag(key string) string {
 
 // Queue is the key of those who wait.
 func (k *Keys) Queue() string { return k.list[2] }
-
-// Fence is the key of the last number given out.
-func (k *Keys) Fence() string { return k.list[3] }

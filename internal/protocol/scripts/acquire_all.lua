@@ -9,6 +9,7 @@
 -- the holds themselves, in the same order: the attempts hold the locks, with their full leases
 -- { 'busy', now }  not all are free, nothing done
 -- { 'late', now }  came after its latest time, nothing done
+local now = tonumber(now_ms)
 if ARGV[3] ~= '0' and now > tonumber(ARGV[3]) then
   return { 'late', now }
 end

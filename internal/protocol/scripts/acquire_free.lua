@@ -1,7 +1,7 @@
 -- acquire_free: how acquire begins: what most requests find, before anything else is even defined. Nothing
 -- is held, nobody waits, and a mutex or a writer asks: those who may share come after it. Arguments and replies: see acquire.lua.
-if ARGV[4] ~= '0' and now > tonumber(ARGV[4]) then
-  return { 'late', now }
+if ARGV[4] ~= '0' and tonumber(now_ms) > tonumber(ARGV[4]) then
+  return { 'late', tonumber(now_ms) }
 end
 held = call('GET', lock)
 local kind, mode, weight, lease -- set where nothing is held and nobody waits: what is asked for

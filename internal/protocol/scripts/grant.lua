@@ -1,11 +1,9 @@
 -- grant: stands behind the prelude in every script that can change who holds.
 
--- The queue outlives the pauses between the checks of its front, and no more.
+-- The queue outlives the pauses between the checks of its front, and no more. Whoever watches the lock hears
+-- by this that somebody joined.
 local function keep_queue(lease)
-  local ttl = 3 * lease + 600000
-  if call('PTTL', queue) < ttl / 2 then
-    call('PEXPIRE', queue, int(ttl))
-  end
+  call('PEXPIRE', queue, int(math.max(3 * lease + 600000, call('PTTL', queue))))
 end
 
 -- Taking an entry out makes no event among those that waking needs; who watches the lock is told by one that

@@ -1,4 +1,10 @@
 -- write: stands behind clock in every script: how a hold is written.
+local now = tonumber(now_ms)
+
+local function int(n)
+  return string.format('%.0f', n)
+end
+
 local function marker(kind)
   return 'vs1 shared ' .. kind
 end
