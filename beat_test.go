@@ -204,3 +204,22 @@ func TestABeatWithoutAnAnswerCostsNoLease(t *testing.T) {
 		m.Unlock()
 	})
 }
+
+// Who has not been heard itself for twice the grace is no judge of others: after a restart nobody is subscribed.
+func TestAWaiterThatWasNotHeardItselfCutsNoLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		dead := b.mute("dead", "orders")
+		e := dead.entry("1")
+		e.Grace = defaultGrace
+		require.Equal(t, protocol.Held, dead.acquire(e).Outcome)
+		p := b.peer("p", "orders")
+		waits := p.entry("waits")
+		p.acquire(waits)
+		for _, heard := range []time.Duration{-1, 0, defaultGrace, 2*defaultGrace - time.Millisecond} {
+			r := p.reply(p.Check(t.Context(), &p.keys, waits, false, heard))
+			require.Equal(t, defaultLease, r.Remaining, "heard for %v", heard)
+		}
+		r := p.reply(p.Check(t.Context(), &p.keys, waits, false, 2*defaultGrace))
+		require.Equal(t, defaultGrace, r.Remaining)
+	})
+}
