@@ -94,7 +94,7 @@ var mutants = []mutant{
 		"long,net-refuse,grace-on", "TestABeatCountsNobodyButTheConnectionThatHears", "OwnChannel", []edit{
 			{"heartbeat.go", "e.c.server.Beat(ctx, channel)", "e.c.server.Beat(ctx, e.c.server.Channel(e.c.id, e.tag))"}}},
 	{"any-answer-is-a-beat", "a beat that nobody was counted for is a proof of life",
-		"long,net-refuse,grace-on", "TestABeatCountsNobodyButTheConnectionThatHears", "BeatCounted", []edit{
+		"long,net-refuse,grace-on", "TestABeatThatNobodyIsCountedForIsNone", "BeatCounted", []edit{
 			{"heartbeat.go", "\t\te.watch.rebuild()\n\t\treturn false", "\t\te.watch.rebuild()"}}},
 	{"replaced-after-a-gap", "a connection goes on with the subscription of one that was closed before it",
 		"long,net-refuse,grace-on", "TestABeatDoesNotCountAConnectionThatCameAfterAGap", "Unbroken", []edit{
