@@ -93,10 +93,10 @@ chaos: servers ## the fault suite, long: CHAOS='-for 30m -acquisitions 1000000 -
 	go run ./cmd/chaos $(CHAOS)
 
 .PHONY: mutants
-mutants: servers ## break the library on purpose, rule by rule, and tell which check found it
+mutants: servers ## break the library on purpose, rule by rule, and tell which check found it (MUTANTS='-for 0': tests alone)
 	@cd chaos
-	echo "==> in chaos: go run ./cmd/mutants -own $(MUTANTS)"
-	go run ./cmd/mutants -own $(MUTANTS)
+	echo "==> in chaos: go run ./cmd/mutants $(MUTANTS)"
+	go run ./cmd/mutants $(MUTANTS)
 
 .PHONY: demo
 demo: ## see a lock being handed from process to process

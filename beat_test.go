@@ -20,6 +20,7 @@ import (
 type silent struct {
 	mu    sync.Mutex
 	conns []*silentConn
+	away  bool // nobody can connect any more
 }
 
 type silentConn struct {
@@ -34,6 +35,9 @@ type silentConn struct {
 func (w *silent) wrap(c net.Conn) net.Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.away {
+		_ = c.Close()
+	}
 	conn := &silentConn{Conn: c, way: w, told: make(chan struct{})}
 	w.conns = append(w.conns, conn)
 	return conn
@@ -86,7 +90,7 @@ func (w *silent) end() {
 // judged is a holder under crash detection whose subscriber connection the server closes, which it is not
 // told, and whose renewals get lost; a waiter that finds nobody to hear the holder cuts the lease to the
 // grace. What comes then must not be a proof of life: the holder's context ends before the lease does.
-func judged(t *testing.T, b *bubble, before time.Duration, start func(*Client), then func(*Client)) {
+func judged(t *testing.T, b *bubble, before time.Duration, start func(*Client), then func(*Client, *silent)) {
 	wire, way := b.tap(), &silent{}
 	wire.Client = b.dial(way.wrap)
 	c := newClient(t, wire, WithLease(30*time.Second), WithCrashDetection(defaultGrace))
@@ -106,7 +110,7 @@ func judged(t *testing.T, b *bubble, before time.Duration, start func(*Client), 
 	r := p.reply(p.Check(t.Context(), &p.keys, waits, false, time.Hour))
 	require.Equal(t, defaultGrace, r.Remaining, "the lease is cut")
 	cut := time.Now()
-	then(c)
+	then(c, way)
 	<-ctx.Done()
 	require.Less(t, time.Since(cut), defaultGrace, "what the server has left of the lease")
 	require.ErrorIs(t, m.UnlockContext(ctx), ErrLeaseLost)
@@ -116,7 +120,7 @@ func judged(t *testing.T, b *bubble, before time.Duration, start func(*Client), 
 // looked in between.
 func TestABeatCountsNobodyButTheConnectionThatHears(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		judged(t, b, 10*time.Second, func(*Client) {}, func(c *Client) {
+		judged(t, b, 10*time.Second, func(*Client) {}, func(c *Client, _ *silent) {
 			old := b.NewSubscriber()
 			old.Subscribe(protocol.ChannelFor(c.id))
 			done := make(chan struct{})
@@ -141,10 +145,20 @@ func TestABeatDoesNotCountAConnectionThatCameAfterAGap(t *testing.T) {
 			w := c.hub.watch("news", func(string) {})
 			<-w.confirmed()
 			w.stop()
-		}, func(c *Client) {
+		}, func(c *Client, _ *silent) {
 			time.Sleep(ahead)
 			synctest.Wait()
 			require.EqualValues(t, 2, c.hub.opened.Load(), "the next connection was made")
+		})
+	})
+}
+
+func TestABeatThatNobodyIsCountedForIsNone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		judged(t, b, 10*time.Second, func(*Client) {}, func(_ *Client, way *silent) {
+			way.mu.Lock()
+			defer way.mu.Unlock()
+			way.away = true
 		})
 	})
 }
@@ -202,5 +216,24 @@ func TestABeatWithoutAnAnswerCostsNoLease(t *testing.T) {
 		}
 		require.NoError(t, ctx.Err(), "%v", context.Cause(ctx))
 		m.Unlock()
+	})
+}
+
+// Who has not been heard itself for twice the grace is no judge of others: after a restart nobody is subscribed.
+func TestAWaiterThatWasNotHeardItselfCutsNoLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		dead := b.mute("dead", "orders")
+		e := dead.entry("1")
+		e.Grace = defaultGrace
+		require.Equal(t, protocol.Held, dead.acquire(e).Outcome)
+		p := b.peer("p", "orders")
+		waits := p.entry("waits")
+		p.acquire(waits)
+		for _, heard := range []time.Duration{-1, 0, defaultGrace, 2*defaultGrace - time.Millisecond} {
+			r := p.reply(p.Check(t.Context(), &p.keys, waits, false, heard))
+			require.Equal(t, defaultLease, r.Remaining, "heard for %v", heard)
+		}
+		r := p.reply(p.Check(t.Context(), &p.keys, waits, false, 2*defaultGrace))
+		require.Equal(t, defaultGrace, r.Remaining)
 	})
 }

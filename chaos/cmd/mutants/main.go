@@ -1,6 +1,6 @@
 // Command mutants breaks the library on purpose, one rule at a time, each in a copy of the repository, and
-// tells which check of the fault suite found it, and whether the library's own tests did. It is how the
-// suite shows that it can find bugs.
+// tells which of the library's tests that are to find it did, which check of the fault suite did, and which
+// rule of the model it breaks. It is how they show that they can find bugs. What nothing finds fails it.
 package main
 
 import (
@@ -22,74 +22,114 @@ func main() {
 	var (
 		root  = flag.String("root", "..", "the repository")
 		only  = flag.String("only", "", "the mutants to run, separated by commas")
-		limit = flag.Duration("for", 2*time.Minute, "how long the fault suite may look for one")
+		limit = flag.Duration("for", 2*time.Minute, "how long the fault suite may look for one; 0: it is not asked")
 		lanes = flag.Int("lanes", 3, "worlds beside each other")
-		own   = flag.Bool("own", false, "where the fault suite does not find it, run the library's own tests")
 		seed  = flag.Uint64("seed", 1, "the first seed")
 		logs  = flag.String("logs", "", "a folder for all that the suite and the tests say")
 	)
 	flag.Parse()
-	survived, broken := 0, false
-	fmt.Println("| broken on purpose | | found by the fault suite | after | by the library's own tests |\n| --- | --- | --- | --- | --- |")
+	if *limit < 0 || *lanes < 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	failed := false
+	fmt.Println("| broken on purpose | | found by the test | by the fault suite | after | rule of the model |\n| --- | --- | --- | --- | --- | --- |")
 	for _, m := range mutants {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), m.name) {
 			continue
 		}
-		found, after, tests, err := try(*root, m, *seed, *limit, *lanes, *own, *logs)
+		got, err := try(*root, m, *seed, *limit, *lanes, *logs)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", m.name, err)
-			broken = true
+			failed = true
 			continue
 		}
-		if found == "" && m.edits != nil {
-			survived++
-			found = "**not found**"
+		if found := got.test != "" || got.suite != ""; found != (m.edits != nil) {
+			failed = true
 		}
-		if found == "" {
-			found = "nothing"
-		}
-		fmt.Printf("| `%s` | %s | %s | %v | %s |\n", m.name, m.why, found, after.Round(time.Second), tests)
+		fmt.Printf("| `%s` | %s | %s | %s | %v | %s |\n", m.name, m.why, quoted(got.test, "**none**"), said(got.suite, *limit), got.after.Round(time.Second), quoted(m.rule, ""))
 	}
-	if broken {
-		defer os.Exit(2)
-	}
-	if survived > 0 {
-		fmt.Printf("\n%d not found by the fault suite in %v\n", survived, *limit)
+	if failed {
+		os.Exit(1)
 	}
 }
 
+func quoted(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return "`" + s + "`"
+}
+
+func said(violation string, limit time.Duration) string {
+	switch {
+	case limit == 0:
+		return "not asked"
+	case violation == "":
+		return "nothing"
+	}
+	return violation
+}
+
+// result is who found a mutant.
+type result struct {
+	test  string // the first of the library's tests that failed; "": none
+	suite string // what the fault suite found; "": nothing
+	after time.Duration
+}
+
 // try breaks a copy and looks who finds it.
-func try(root string, m mutant, seed uint64, limit time.Duration, lanes int, own bool, logs string) (found string, after time.Duration, tests string, err error) {
+func try(root string, m mutant, seed uint64, limit time.Duration, lanes int, logs string) (got result, err error) {
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
-		return "", 0, "", err
+		return result{}, err
 	}
 	defer os.RemoveAll(dir)
 	if err := copyTree(root, dir); err != nil {
-		return "", 0, "", err
+		return result{}, err
 	}
 	for _, e := range m.edits {
 		if err := e.apply(dir); err != nil {
-			return "", 0, "", err
+			return result{}, err
 		}
 	}
+	pattern := m.tests
+	if m.edits == nil {
+		pattern = allTests()
+	}
+	out, failure := run(dir, 5*time.Minute, "go", "test", "-trimpath", "-vet=off", "-count=1", "-timeout=90s", "-run", "^("+pattern+")$", ".")
+	if err := keep(logs, m.name+".tests", out); err != nil {
+		return result{}, err
+	}
+	if got.test = failedTest(out); got.test == "" && failure != nil {
+		return result{}, fmt.Errorf("the tests %s: %w\n%s", pattern, failure, out)
+	}
+	if strings.Contains(out, "no tests to run") {
+		return result{}, fmt.Errorf("no tests %s", pattern)
+	}
+	if limit == 0 {
+		return got, nil
+	}
 	suite := filepath.Join(dir, "chaos.bin")
-	if out, err := run(dir+"/chaos", 5*time.Minute, "go", "build", "-o", suite, "./cmd/chaos"); err != nil {
-		return "", 0, "", fmt.Errorf("%w\n%s", err, out)
+	if out, err := run(dir+"/chaos", 5*time.Minute, "go", "build", "-trimpath", "-o", suite, "./cmd/chaos"); err != nil {
+		return result{}, fmt.Errorf("%w\n%s", err, out)
 	}
 	began := time.Now()
-	out, _ := run(dir, limit+time.Minute, suite, "-quiet", "-stop", "-length", "4s", "-for", limit.String(), // its status is in its words
+	out, _ = run(dir, limit+time.Minute, suite, "-quiet", "-stop", "-length", "4s", "-for", limit.String(), // its status is in its words
 		"-lanes", fmt.Sprint(lanes), "-with", m.with, "-seed", fmt.Sprint(seed), "-acquisitions", "100000000")
-	after = time.Since(began)
-	found = firstViolation(out)
-	if err := keep(logs, m.name+".suite", out); err != nil {
-		return "", 0, "", err
+	got.after, got.suite = time.Since(began), firstViolation(out)
+	return got, keep(logs, m.name+".suite", out)
+}
+
+// allTests is a pattern of all tests that are to find a mutant.
+func allTests() string {
+	var all []string
+	for _, m := range mutants {
+		if m.tests != "" {
+			all = append(all, m.tests)
+		}
 	}
-	if !own || found != "" {
-		return found, after, "", nil
-	}
-	out, err = run(dir, 10*time.Minute, "go", "test", "-count=1", "-failfast", ".", "./internal/...")
-	return found, after, failedTest(out, err), keep(logs, m.name+".tests", out)
+	return strings.Join(all, "|")
 }
 
 func keep(logs, name, out string) error {
@@ -116,6 +156,7 @@ var (
 	suiteFail = regexp.MustCompile(`(?m)^SUITE (.*)$`)
 	number    = regexp.MustCompile(`[\d.]+(ms|s|µs)\b|w\d+\.\d+(#\d+)?`)
 	testFail  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	testRuns  = regexp.MustCompile(`(?m)^\s+(Test\S+) \(.*\)$`) // it never ended
 )
 
 // firstViolation is what the suite found first, in short.
@@ -131,14 +172,15 @@ func firstViolation(out string) string {
 	return ""
 }
 
-func failedTest(out string, err error) string {
-	if err == nil {
-		return "no"
-	}
+// failedTest is the first test that failed, or was running when all ended.
+func failedTest(out string) string {
 	if m := testFail.FindStringSubmatch(out); m != nil {
-		return "`" + m[1] + "`"
+		return m[1]
 	}
-	return "yes"
+	if m := testRuns.FindStringSubmatch(out); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 func run(dir string, limit time.Duration, name string, args ...string) (string, error) {

@@ -5,6 +5,8 @@ type mutant struct {
 	name  string
 	why   string // what it takes away
 	with  string // worlds in which that may show
+	tests string // the library's tests that find it, as a pattern of their names
+	rule  string // the rule of the model (docs/model.md) that it breaks, if there is one
 	edits []edit
 }
 
@@ -17,53 +19,85 @@ const scripts = "internal/protocol/scripts/"
 // mutants each leave out one rule of the protocol or of the clients. Where the code has changed, the test
 // beside this file says which no longer fits.
 var mutants = []mutant{
-	{"as-it-is", "nothing is broken: what is found here is found without cause", "", nil},
-	{"attempt-check", "a grant for an earlier attempt is taken for one of this", "", []edit{
-		{"gate.go", "if a.entry.Attempt == m.Attempt {\n\t\t\ta.message", "if true {\n\t\t\ta.message"}}},
-	{"deadline-from-reply", "the lease is counted from the reply, not from the sending", "long,net-fade,grace-off", []edit{
-		{"attempt.go", "until := sent.at.Add(r.Remaining - drift(lease))", "until := time.Now().Add(r.Remaining - drift(lease))"},
-		{"hold.go", "until := sent.at.Add(remaining - drift(h.term))", "until := time.Now().Add(remaining - drift(h.term))"}}},
-	{"no-look-after-gap", "waiters do not look again once the subscription was rebuilt", "gentle", []edit{
-		{"gate.go", "\t\ta.look()\n\t}\n\tg.verifyLocked()", "\t\t_ = a\n\t}\n\tg.verifyLocked()"}}},
-	{"grant-the-dead", "the lock is given to the next in the queue, alive or not", "worker-kill,grace-off", []edit{
-		{scripts + "grant.lua", "elseif alive(e) then\n    local _, number", "else\n    local _, number"}}},
-	{"message-before-write", "the grant is told before it is written, by a message of its own each", "out-of-memory", []edit{
-		{scripts + "grant.lua", "elseif alive(e) then\n    local _, number = hold(e, e.first)\n    e.number = number\n    served[#served + 1] = e",
-			"elseif alive(e) then\n    local before = tonumber(call('GET', fence) or 0) or 0\n    tell('grant', e, int(math.max(before + 1, tonumber(now_us))), e.first, 0)\n    hold(e, e.first)"}}},
-	{"full-lease-by-message", "a hold that a message tells is taken for one with the full lease", "long,net-fade,grace-off", []edit{
-		{"attempt.go", "until = until.Add(m.Lease - drift(m.Lease))", "until = until.Add(a.entry.Lease - drift(a.entry.Lease))"}}},
-	{"no-leave-after-loss", "the server keeps what a Client has taken for lost", "long,net-fade", []edit{
-		{"hold.go", "\t})\n\th.forget()\n\tg.settle()", "\t})\n\tg.settle()"}}},
-	{"renewal-creates", "a renewal sets the key anew where it is gone", "", []edit{
-		{scripts + "renew.lua", "local value = owned(ARGV[2], mine)\n", "local value = owned(ARGV[2], mine)\nif not value and mine.mode == 'x' and not held then\n  call('SET', lock, ARGV[2], 'PX', ARGV[3])\n  value = ARGV[2]\nend\n"}}},
-	{"renewal-steals", "a renewal does not ask whose the lock is", "long,mutex", []edit{
-		{scripts + "prelude.lua", "return held == value and value or nil", "return held"}}},
-	{"cut-without-hearing", "a waiter that was not heard itself a moment ago cuts leases", "gentle,grace-on", []edit{
-		{scripts + "grant.lua", "e.grace > 0 and heard >= 2 * e.grace and not alive(e)", "e.grace > 0 and not alive(e)"}}},
-	{"beats-over-sessions", "beats count over a new subscription before a renewal does", "long,rights,grace-on", []edit{
-		{"hold.go", "beat != nil && beat.session == c.proof.session && beat.at.After(alive)", "beat != nil && beat.at.After(alive)"}}},
-	{"no-proof-of-life", "the holder does not end a hold that a waiter may have cut", "long,net-refuse,grace-on", []edit{
-		{"hold.go", "return earlier(c.until, alive.Add(h.grace-drift(h.grace)))", "return c.until"}}},
-	{"no-timers", "waiters look only when they are told to", "worker-kill", []edit{
-		{"attempt.go", "a.checkAt = time.Now().Add(wait)", "a.checkAt = time.Now().Add(time.Hour)"}}},
-	{"no-loss", "the end of the lease is not noticed", "long,net-fade", []edit{
-		{"hold.go", "\t\tcause = CauseUnreachable\n\t}\n\th.lose(cause)", "\t\tcause = CauseUnreachable\n\t}\n\t_ = cause"}}},
-	{"counter-without-clock", "numbers start again where the counter was lost", "flushall", []edit{
-		{scripts + "clock.lua", "if before >= tonumber(n) then", "if true then"}}},
-	{"last-come-first", "the queue is a stack", "queue", []edit{
-		{scripts + "acquire.lua", "call('ZADD', queue, number(), e.raw)", "call('ZADD', queue, '-' .. number(), e.raw)"}}},
-	{"grant-kept", "a grant that raced with the end of its wait is not given back", "", []edit{
-		{"gate.go", "if l := o.lease; l != nil {\n\t\t\tg.work", "if l := o.lease; l != nil && l.token == 0 {\n\t\t\tg.work"}}},
-	{"no-farewell", "a wait that was given up is not told to the server, nor a stray grant sent back", "", []edit{
-		{"attempt.go", "\ta.finish()\n\ta.forget()\n", "\ta.finish()\n"},
-		{"client.go", "if m.Verb != protocol.Grant && m.Verb != protocol.Front {", "if m.Verb != \"\" {"}}},
-	{"one-permit-more", "the semaphore counts one short", "semaphore", []edit{
-		{scripts + "grant.lua", "used() + e.weight <= tonumber(string.sub(e.kind, 2))", "used() + e.weight <= 1 + tonumber(string.sub(e.kind, 2))"}}},
-	{"writer-beside-readers", "a writer does not look for readers where their marker has gone", "rwmutex,long", []edit{
-		{scripts + "write.lua", "left = longest and int(math.max(longest - now, 1))", "left = longest and 150"},
-		{scripts + "write.lua", "mark(e.kind, only and ms)", "mark(e.kind, only and 150)"},
-		{scripts + "acquire_free.lua", "kind == 'm' or call('ZCARD', shared) == 0", "true"},
-		{scripts + "grant.lua", "return not held and (e.kind == 'm' or call('ZCARD', shared) == 0)", "return not held"}}},
-	{"late-requests", "a request that comes after its own leave is run", "lose-one", []edit{
-		{scripts + "acquire_free.lua", "if ARGV[4] ~= '0' and now > tonumber(ARGV[4]) then", "if false then"}}},
+	{"as-it-is", "nothing is broken: what is found here is found without cause",
+		"", "", "", nil},
+	{"attempt-check", "a grant for an earlier attempt is taken for one of this",
+		"", "TestAnAttemptThatWasDroppedJoinsAnewUnderAnotherName", "", []edit{
+			{"gate.go", "if a.entry.Attempt == m.Attempt {\n\t\t\ta.message", "if true {\n\t\t\ta.message"}}},
+	{"deadline-from-reply", "the lease is counted from the reply, not from the sending",
+		"long,net-fade,grace-off", "TestAReplyCountsFromTheSendingOfItsRequest", "", []edit{
+			{"attempt.go", "until := sent.at.Add(r.Remaining - drift(lease))", "until := time.Now().Add(r.Remaining - drift(lease))"},
+			{"hold.go", "until := sent.at.Add(remaining - drift(h.term))", "until := time.Now().Add(remaining - drift(h.term))"}}},
+	{"no-look-after-gap", "waiters do not look again once the subscription was rebuilt",
+		"gentle", "TestAfterAGapEverybodyLooksAgain", "GapLook", []edit{
+			{"gate.go", "\t\ta.look()\n\t}\n\tg.verifyLocked()", "\t\t_ = a\n\t}\n\tg.verifyLocked()"}}},
+	{"grant-the-dead", "the lock is given to the next in the queue, alive or not",
+		"worker-kill,grace-off", "TestNoGrantIsToldThatIsNotWritten|TestScriptsAndModelAgreeStepByStep", "", []edit{
+			{scripts + "grant.lua", "elseif alive(e) then\n    local _, number", "else\n    local _, number"}}},
+	{"message-before-write", "the grant is told before it is decided and written",
+		"out-of-memory", "TestNoGrantIsToldThatIsNotWritten", "CountFirst", []edit{
+			{scripts + "grant.lua", "elseif alive(e) then\n    local _, number = hold(e, e.first)\n    e.number = number\n    served[#served + 1] = e",
+				"else\n    local before = tonumber(call('GET', fence) or 0) or 0\n    tell('grant', e, int(math.max(before + 1, tonumber(now_us))), e.first, 0)\n    if alive(e) then\n      hold(e, e.first)\n    end"}}},
+	{"full-lease-by-message", "a hold that a message tells is taken for one with the full lease",
+		"long,net-fade,grace-off", "TestAMessageIsTimedByTheLeaseThatItNames", "LeaseInMessage", []edit{
+			{"attempt.go", "until = until.Add(m.Lease - drift(m.Lease))", "until = until.Add(a.entry.Lease - drift(a.entry.Lease))"}}},
+	{"no-leave-after-loss", "the server keeps what a Client has taken for lost",
+		"long,net-fade", "TestALostHoldIsFollowedByLeave", "LeaveLost", []edit{
+			{"hold.go", "\t})\n\th.forget()\n\tg.settle()", "\t})\n\tg.settle()"}}},
+	{"renewal-creates", "a renewal sets the key anew where it is gone",
+		"", "TestARenewalNeverTakesTheLockAgain", "", []edit{
+			{scripts + "renew.lua", "local value = owned(ARGV[2], mine)\n", "local value = owned(ARGV[2], mine)\nif not value and mine.mode == 'x' and not held then\n  call('SET', lock, ARGV[2], 'PX', ARGV[3])\n  value = ARGV[2]\nend\n"}}},
+	{"renewal-steals", "a renewal does not ask whose the lock is",
+		"long,mutex", "TestALateUnlockDoesNotOpenTheNextHoldersLock", "", []edit{
+			{scripts + "prelude.lua", "return held == value and value or nil", "return held"}}},
+	{"cut-without-hearing", "a waiter that was not heard itself a moment ago cuts leases",
+		"gentle,grace-on", "TestAWaiterThatWasNotHeardItselfCutsNoLease", "", []edit{
+			{scripts + "grant.lua", "e.grace > 0 and heard >= 2 * e.grace and not alive(e)", "e.grace > 0 and not alive(e)"}}},
+	{"beats-over-sessions", "beats count over a new subscription before a renewal does",
+		"long,rights,grace-on", "TestABeatDoesNotCountAConnectionThatCameAfterAGap|TestABeatCountsNobodyButTheConnectionThatHears", "OneSession", []edit{
+			{"hold.go", "beat != nil && beat.session == c.proof.session && beat.at.After(alive)", "beat != nil && beat.at.After(alive)"}}},
+	{"no-proof-of-life", "the holder does not end a hold that a waiter may have cut",
+		"long,net-refuse,grace-on", "TestDeadHolderIsReplacedWithinTheGrace|TestABeatCountsNobodyButTheConnectionThatHears", "", []edit{
+			{"hold.go", "return earlier(c.until, alive.Add(h.grace-drift(h.grace)))", "return c.until"}}},
+	{"no-timers", "waiters look only when they are told to",
+		"worker-kill", "TestAtTheFrontAWaiterLooksWhenTheHoldersLeaseIsOver", "FrontTimer", []edit{
+			{"attempt.go", "a.checkAt = time.Now().Add(wait)", "a.checkAt = time.Now().Add(time.Hour)"}}},
+	{"no-loss", "the end of the lease is not noticed",
+		"long,net-fade", "TestTheContextEndsBeforeTheServerGivesTheLockAway", "", []edit{
+			{"hold.go", "\t\tcause = CauseUnreachable\n\t}\n\th.lose(cause)", "\t\tcause = CauseUnreachable\n\t}\n\t_ = cause"}}},
+	{"counter-without-clock", "numbers start again where the counter was lost",
+		"flushall", "TestALeaseTellsOfItself", "", []edit{
+			{scripts + "clock.lua", "if before and (#before ~= #n or before >= n) then", "do"},
+			{scripts + "clock.lua", "if b >= tonumber(n) then", "if true then"}}},
+	{"last-come-first", "the queue is a stack",
+		"queue", "TestProcessesAreServedInTheOrderInWhichTheyQueued|TestClientsWithSeveralGoroutinesTakeTurnsAndQueueAgainWithTheirRelease", "", []edit{
+			{scripts + "acquire.lua", "call('ZADD', queue, number(), e.raw)", "call('ZADD', queue, '-' .. number(), e.raw)"}}},
+	{"grant-kept", "a grant that raced with the end of its wait is not given back",
+		"", "TestTheEndOfTheContextComesBeforeTheLock|TestAWaitGivenUpInTheMomentOfTheGrantHandsOn", "", []edit{
+			{"gate.go", "if l := o.lease; l != nil {\n\t\t\tg.work", "if l := o.lease; l != nil && l.token == 0 {\n\t\t\tg.work"}}},
+	{"no-farewell", "a wait that was given up is not told to the server, nor a stray grant sent back",
+		"", "TestAGrantForAnAttemptThatNobodyWaitsForIsAnsweredByLeave|TestALeaverGivesItsPlaceToThoseBehind|TestAWaitGivenUpInTheMomentOfTheGrantHandsOn", "", []edit{
+			{"attempt.go", "\ta.finish()\n\ta.forget()\n", "\ta.finish()\n"},
+			{"client.go", "if m.Verb != protocol.Grant && m.Verb != protocol.Front {", "if m.Verb != \"\" {"}}},
+	{"one-permit-more", "the semaphore counts one short",
+		"semaphore", "TestSemaphoreCountsWeights", "", []edit{
+			{scripts + "grant.lua", "used() + e.weight <= tonumber(string.sub(e.kind, 2))", "used() + e.weight <= 1 + tonumber(string.sub(e.kind, 2))"}}},
+	{"writer-beside-readers", "a writer does not look for readers where their marker has gone",
+		"rwmutex,long", "TestDeletedMarkerOfReadersComesBack|TestReadersAndPlainHoldersExcludeEachOther|TestForeignSetOverTheMarkerEndsTheReaders", "", []edit{
+			{scripts + "write.lua", "left = longest and int(math.max(longest - now, 1))", "left = longest and 150"},
+			{scripts + "write.lua", "mark(e.kind, only and ms)", "mark(e.kind, only and 150)"},
+			{scripts + "acquire_free.lua", "kind == 'm' or call('ZCARD', shared) == 0", "true"},
+			{scripts + "grant.lua", "return not held and (e.kind == 'm' or call('ZCARD', shared) == 0)", "return not held"}}},
+	{"late-requests", "a request that comes after its own leave is run",
+		"lose-one", "TestARequestThatComesTooLateIsRefused", "LatestTime", []edit{
+			{scripts + "acquire_free.lua", "if ARGV[4] ~= '0' and tonumber(now_ms) > tonumber(ARGV[4]) then", "if false then"}}},
+	{"beats-to-the-own-channel", "a beat counts whoever is subscribed to the Client's channel, an older connection too",
+		"long,net-refuse,grace-on", "TestABeatCountsNobodyButTheConnectionThatHears", "OwnChannel", []edit{
+			{"heartbeat.go", "e.c.server.Beat(ctx, channel)", "e.c.server.Beat(ctx, e.c.server.Channel(e.c.id, e.tag))"}}},
+	{"any-answer-is-a-beat", "a beat that nobody was counted for is a proof of life",
+		"long,net-refuse,grace-on", "TestABeatThatNobodyIsCountedForIsNone", "BeatCounted", []edit{
+			{"heartbeat.go", "\t\te.watch.rebuild()\n\t\treturn false", "\t\te.watch.rebuild()"}}},
+	{"replaced-after-a-gap", "a connection goes on with the subscription of one that was closed before it",
+		"long,net-refuse,grace-on", "TestABeatDoesNotCountAConnectionThatCameAfterAGap", "Unbroken", []edit{
+			{"pubsub_link.go", "if err := s.drain(); err != nil {", "if err := s.drain(); false {"}}},
 }
