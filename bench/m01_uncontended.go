@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -38,6 +39,7 @@ type pairCost struct {
 	Times    []float64 // seconds, a round each
 	Allocs   float64
 	Commands float64
+	Failed   string
 }
 
 type pairCosts map[string]pairCost
@@ -66,53 +68,99 @@ func runUncontended(s *servers, r rounds, onOneCore bool, names []string) (costs
 			notes = append(notes, fmt.Sprintf("not kept to one core: %v", err))
 		}
 	}
-	return costs, notes, c.run(&costs)
+	if err := c.run(&costs); err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		if failed := costs[name].Failed; failed != "" {
+			notes = append(notes, fmt.Sprintf("%s: %s.", name, failed))
+			delete(costs, name)
+		}
+	}
+	return costs, notes, nil
 }
 
 // prepareUncontended is the child. Times are taken with connections that nobody counts on.
 func prepareUncontended(j job) (any, func() (any, error), error) {
-	var lockers []locker
-	for _, name := range j.Names {
-		l, err := lone(name, j.Place)
-		if err != nil {
-			return nil, nil, err
-		}
-		lockers = append(lockers, l)
-	}
-	return "ready", func() (any, error) {
-		costs := pairCosts{}
-		ns := make([]int, len(lockers))
-		for i, l := range lockers {
-			const trial = 20
-			took, _, err := pairs(l, trial)
-			if err != nil {
-				return nil, err
-			}
-			ns[i] = min(max(int(float64(j.Rounds.Turn)/float64(max(took/trial, 1))), 5), 1_000_000)
-		}
-		err := j.Rounds.byTurns(len(lockers), func(i int) error {
-			took, allocs, err := pairs(lockers[i], ns[i])
-			c := costs[j.Names[i]]
-			c.Times = append(c.Times, took.Seconds()/float64(ns[i]))
-			c.Allocs = allocs
-			costs[j.Names[i]] = c
+	loners := make([]loner, len(j.Names))
+	for i, name := range j.Names {
+		l := &loners[i]
+		l.name = name
+		l.try(func() (err error) {
+			l.locker, err = lone(name, j.Place)
 			return err
 		})
-		if err != nil {
-			return nil, err
+	}
+	return "ready", func() (any, error) {
+		for i := range loners {
+			loners[i].try(func() error { return loners[i].calibrate(j.Rounds.Turn) })
 		}
-		for _, name := range j.Names {
-			c := costs[name]
-			if c.Commands, err = countPairs(name, j.Place); err != nil {
-				return nil, err
-			}
-			costs[name] = c
+		_ = j.Rounds.byTurns(len(loners), func(i int) error {
+			loners[i].try(loners[i].turn)
+			return nil
+		})
+		costs := pairCosts{}
+		for i := range loners {
+			l := &loners[i]
+			l.try(func() error { return l.count(j.Place) })
+			costs[l.name] = l.cost
+		}
+		if failed := costs[j.Names[0]].Failed; failed != "" {
+			return nil, errors.New(failed)
 		}
 		return costs, nil
 	}, nil
 }
 
-// lone is a locker for whom nobody is in the way.
+// loner is a contestant for whom nobody is in the way.
+type loner struct {
+	name   string
+	locker locker
+	n      int // pairs in a turn
+	cost   pairCost
+}
+
+// try does something as long as nothing has failed.
+func (l *loner) try(f func() error) {
+	if l.cost.Failed != "" {
+		return
+	}
+	if err := watched(f); err != nil {
+		l.cost = pairCost{Failed: err.Error()}
+	}
+}
+
+// calibrate finds how many pairs fit into a turn.
+func (l *loner) calibrate(turn time.Duration) error {
+	const trial = 20
+	took, _, err := pairs(l.locker, trial)
+	l.n = min(max(int(float64(turn)/float64(max(took/trial, 1))), 5), 1_000_000)
+	return err
+}
+
+func (l *loner) turn() error {
+	took, allocs, err := pairs(l.locker, l.n)
+	l.cost.Times = append(l.cost.Times, took.Seconds()/float64(l.n))
+	l.cost.Allocs = allocs
+	return err
+}
+
+// count tells how many commands a Lock and its Unlock send. What is sent by the clock is not part of it: so
+// few are quick.
+func (l *loner) count(p place) error {
+	p.wire = &wire{}
+	counted, err := lone(l.name, p)
+	if err != nil {
+		return err
+	}
+	const n = 100
+	before := p.wire.total()
+	_, _, err = pairs(counted, n)
+	l.cost.Commands = float64(p.wire.total()-before) / n
+	return err
+}
+
+// lone is a locker for a key of its own.
 func lone(name string, p place) (locker, error) {
 	c, ok := named(name)
 	if !ok {
@@ -142,18 +190,4 @@ func pairs(l locker, n int) (took time.Duration, allocs float64, err error) {
 	took = time.Since(start)
 	runtime.ReadMemStats(&after)
 	return took, float64(after.Mallocs-before.Mallocs) / float64(n), nil
-}
-
-// countPairs tells how many commands a Lock and its Unlock send. What is sent by the clock is not part of
-// it: so few are quick.
-func countPairs(name string, p place) (float64, error) {
-	p.wire = &wire{}
-	l, err := lone(name, p)
-	if err != nil {
-		return 0, err
-	}
-	const n = 100
-	before := p.wire.total()
-	_, _, err = pairs(l, n)
-	return float64(p.wire.total()-before) / n, err
 }

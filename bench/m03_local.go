@@ -6,7 +6,8 @@ var localCrowd = measure{
 	run: func(s *servers, sc *scale) (*report, error) {
 		rates, cmds, fair := series{}, series{}, series{}
 		cr := crowd{Processes: 1, Clients: 1, Goroutines: 64}
-		err := sc.local.crowds(s, []contestant{ours, channel, floor}, cr, func(c contestant, _ string, r *crowdResult) error {
+		var notes []string
+		err := sc.local.crowds(s, []contestant{ours, channel, floor}, cr, &notes, func(c contestant, _ string, r *crowdResult) error {
 			rates.add(c.name, r.rate())
 			fair.add(c.name, jain(r.byGoroutine()))
 			if c.store != inMemory {
@@ -28,7 +29,7 @@ var localCrowd = measure{
 				fair.metric("fairness over goroutines (Jain)", number).atLeast(0.99),
 			},
 			Charts: []chart{bars("03-one-process", "64 goroutines of one process on one key", "acquisitions a second (longer is better)", rate)},
-			Notes:  []string{"A mutex made of a Go channel: " + perSecond.show(rate.Of[channel.name]) + "."},
+			Notes:  append(notes, "A mutex made of a Go channel: "+perSecond.show(rate.Of[channel.name])+"."),
 		}, nil
 	},
 }

@@ -6,7 +6,8 @@ var processCrowd = measure{
 	run: func(s *servers, sc *scale) (*report, error) {
 		rates, cmds, fair := series{}, series{}, series{}
 		cr := crowd{Processes: 4, Clients: 1, Goroutines: 8}
-		err := sc.crowd.crowds(s, shared(), cr, func(c contestant, _ string, r *crowdResult) error {
+		var notes []string
+		err := sc.crowd.crowds(s, shared(), cr, &notes, func(c contestant, _ string, r *crowdResult) error {
 			rates.add(c.name, r.rate())
 			cmds.add(c.name, r.commands())
 			fair.add(c.name, jain(r.byProcess()))
@@ -24,6 +25,7 @@ var processCrowd = measure{
 				fair.metric("fairness over processes (Jain)", number).atLeast(0.99),
 			},
 			Charts: []chart{bars("04-processes", "4 processes of 8 goroutines on one key", "acquisitions a second (longer is better)", rate)},
+			Notes:  notes,
 		}, nil
 	},
 }

@@ -27,7 +27,8 @@ var counterCrowd = measure{
 		rates, lost, waits, fair := series{}, series{}, series{}, series{}
 		cr := crowd{Processes: 4, Clients: 1, Goroutines: 8, Counter: "yes"}
 		list := append(shared(), unlocked)
-		err := sc.crowd.crowds(s, list, cr, func(c contestant, key string, r *crowdResult) error {
+		var notes []string
+		err := sc.crowd.crowds(s, list, cr, &notes, func(c contestant, key string, r *crowdResult) error {
 			rates.add(c.name, r.rate())
 			if c.name == unlocked.name {
 				return nil
@@ -62,10 +63,10 @@ var counterCrowd = measure{
 				fair.metric("fairness over processes (Jain)", number),
 			},
 			Charts: []chart{bars("05-counter", "4 processes of 8 goroutines, each counting on the server", "acquisitions a second (longer is better)", rate)},
-			Notes: []string{
-				"One goroutine that needs no lock: " + perSecond.show(alone) + ".",
+			Notes: append(notes,
+				"One goroutine that needs no lock: "+perSecond.show(alone)+".",
 				"The fair share is the time in which all 32 goroutines have one acquisition each, on the average of the run.",
-			},
+			),
 		}, nil
 	},
 }

@@ -6,7 +6,8 @@ var alternate = measure{
 	run: func(s *servers, sc *scale) (*report, error) {
 		rates, cmds, fair := series{}, series{}, series{}
 		cr := crowd{Processes: 4, Clients: 1, Goroutines: 1}
-		err := sc.crowd.crowds(s, shared(), cr, func(c contestant, _ string, r *crowdResult) error {
+		var notes []string
+		err := sc.crowd.crowds(s, shared(), cr, &notes, func(c contestant, _ string, r *crowdResult) error {
 			rates.add(c.name, r.rate())
 			cmds.add(c.name, r.commands())
 			fair.add(c.name, jain(r.byProcess()))
@@ -23,6 +24,7 @@ var alternate = measure{
 				fair.metric("fairness over processes (Jain)", number),
 			},
 			Charts: []chart{bars("06-by-turns", "4 processes by turns on one key", "commands an acquisition (shorter is better)", cost)},
+			Notes:  notes,
 		}, nil
 	},
 }

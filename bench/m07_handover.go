@@ -24,7 +24,7 @@ var handOver = measure{
 		list := shared()
 		var duels []*duel
 		for _, c := range list {
-			near, err := join(c, s.place) // the scripts are there: some cannot load them over such a network
+			near, err := join(c, s.place) // loads the scripts: some cannot do that over such a network
 			if err != nil {
 				return nil, err
 			}
@@ -47,7 +47,11 @@ var handOver = measure{
 			if err != nil {
 				return err
 			}
-			took, err := duels[i].handOver()
+			var took time.Duration
+			err = watched(func() (err error) {
+				took, err = duels[i].handOver()
+				return err
+			})
 			if err != nil {
 				duels[i].over = true
 				r.Notes = append(r.Notes, fmt.Sprintf("%s after %d hand-overs: %v.", list[i].name, len(times[list[i].name]), err))
@@ -62,6 +66,9 @@ var handOver = measure{
 		}
 		p50 := metric{Name: "p50", Unit: trips, Of: map[string]float64{}}
 		p99 := metric{Name: "p99", Unit: trips, Of: map[string]float64{}}
+		if duels[0].over {
+			return nil, errors.New(r.Notes[0])
+		}
 		for i, c := range list {
 			if duels[i].over {
 				continue // what it did until then says nothing
@@ -148,7 +155,7 @@ type duel struct {
 	members [2]member
 	lockers [2]locker
 	from    int
-	over    bool // it hangs
+	over    bool // it failed
 }
 
 func newDuel(c contestant, p place) (*duel, error) {
@@ -171,10 +178,9 @@ func newDuel(c contestant, p place) (*duel, error) {
 func (d *duel) handOver() (time.Duration, error) {
 	from, to := d.lockers[d.from], d.lockers[1-d.from]
 	d.from = 1 - d.from
-	ctx, cancel := limited()
-	defer cancel()
+	ctx := context.Background()
 	if err := from.Lock(ctx); err != nil {
-		return 0, errors.Join(err, context.Cause(ctx))
+		return 0, err
 	}
 	type arrival struct {
 		at  time.Time
@@ -193,7 +199,7 @@ func (d *duel) handOver() (time.Duration, error) {
 	}
 	a := <-got
 	if a.err != nil {
-		return 0, errors.Join(a.err, context.Cause(ctx))
+		return 0, a.err
 	}
 	return a.at.Sub(start), to.Unlock(ctx)
 }

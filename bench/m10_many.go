@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,16 +38,22 @@ var many = measure{
 		of := func(name string, u unit, v float64) metric {
 			return metric{Name: name, Unit: u, Of: map[string]float64{ours.name: v}}
 		}
+		lost := 0.0
+		notes := []string{fmt.Sprintf("%s locks, watched for %v.", digits(float64(sc.held)), sc.watch)}
+		for _, cause := range slices.Sorted(maps.Keys(r.Lost)) {
+			lost += float64(r.Lost[cause])
+			notes = append(notes, fmt.Sprintf("Lost, %v: %d.", cause, r.Lost[cause]))
+		}
 		return &report{
 			Metrics: []metric{
 				of("memory of a held lock, in the process", bytesUnit, r.Held).atMost(2048),
 				of("memory of a Mutex that nobody uses", bytesUnit, r.Idle).atMost(256),
-				of("leases lost", number, float64(r.Lost)).atMost(0),
+				of("leases lost", number, lost).atMost(0),
 				of("client, of one core", percent, 100*r.CPU/sc.watch.Seconds()),
 				of("server, of one core", percent, 100*(after-before)/sc.watch.Seconds()),
 				of("commands a second", commands, float64(r.Commands)/sc.watch.Seconds()),
 			},
-			Notes: []string{fmt.Sprintf("%s locks, watched for %v.", digits(float64(sc.held)), sc.watch)},
+			Notes: notes,
 		}, nil
 	},
 }
@@ -54,7 +61,7 @@ var many = measure{
 type manyResult struct {
 	Held, Idle float64 // bytes
 	CPU        float64 // seconds
-	Lost       int64
+	Lost       map[valkeysync.Cause]uint64
 	Commands   int64
 }
 
@@ -66,8 +73,7 @@ func prepareMany(j job) (any, func() (any, error), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var lost atomic.Int64
-	locks, err := valkeysync.New(conn, quiet, valkeysync.WithOnLost(func(string, error) { lost.Add(1) }))
+	locks, err := valkeysync.New(conn, quiet)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +102,7 @@ func prepareMany(j job) (any, func() (any, error), error) {
 		for _, m := range held {
 			m.Unlock()
 		}
-		r.Lost = lost.Load()
+		r.Lost = locks.Stats().Lost
 		return r, nil
 	}, nil
 }

@@ -19,7 +19,7 @@ var grow = measure{
 		if err != nil {
 			return nil, err
 		}
-		r.Notes = []string{"Look at the three together: who tries again on a timer is cheap here only where one keeps the lock to itself, because it takes it again before anybody else has asked."}
+		r.Notes = append(r.Notes, "Look at the three together: who tries again on a timer is cheap here only where one keeps the lock to itself, because it takes it again before anybody else has asked.")
 		return r, growing(s, sc, r, "processes", "that many processes", sc.processes, func(n int) crowd {
 			return crowd{Processes: n, Clients: 1, Goroutines: 1}
 		})
@@ -36,7 +36,7 @@ func growing(s *servers, sc *scale, r *report, what, axis string, sizes []int, o
 				list = append(list, c)
 			}
 		}
-		err := sc.grow.crowds(s, list, of(n), func(c contestant, _ string, res *crowdResult) error {
+		err := sc.grow.crowds(s, list, of(n), &r.Notes, func(c contestant, _ string, res *crowdResult) error {
 			if res.acquired() == 0 {
 				return nil // nobody got it in that time: nothing to show
 			}

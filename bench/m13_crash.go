@@ -19,17 +19,19 @@ var crash = measure{
 	Situation: "a process is killed (SIGKILL) while it has the lock, and another, connected for some seconds, has waited for one: from the kill to its having the lock. Ours and the plain recipe have a lease of 30 s, the others their own",
 	run: func(s *servers, sc *scale) (*report, error) {
 		list := shared()
-		waits := make([][]float64, len(list))
 		results := make([]float64, len(list)*sc.crashes)
+		failures := make([]error, len(results))
 		// Nobody works here, all wait: so they wait at the same time.
 		err := together(len(results), func(i int) error {
 			c, limit := list[i%len(list)], sc.crash
 			if c.name == ours.name {
 				limit = time.Minute
 			}
-			var err error
-			results[i], err = crashOnce(c, s.place, fmt.Sprintf("crash-%d", i), limit)
-			return err
+			results[i], failures[i] = crashOnce(c, s.place, fmt.Sprintf("crash-%d", i), limit)
+			if c.name == ours.name {
+				return failures[i]
+			}
+			return nil
 		})
 		if err != nil {
 			return nil, err
@@ -37,15 +39,21 @@ var crash = measure{
 		m := metric{Name: "wait, median", Unit: seconds, Of: map[string]float64{}}
 		worst := metric{Name: "wait, longest", Unit: seconds, Of: map[string]float64{}}
 		r := &report{Metrics: []metric{m, worst}}
-		for i, wait := range results {
-			waits[i%len(list)] = append(waits[i%len(list)], wait)
-		}
 		for i, c := range list {
-			m.Of[c.name] = median(waits[i])
-			worst.Of[c.name] = quantile(waits[i], 1)
-			if math.IsInf(m.Of[c.name], 1) {
-				delete(m.Of, c.name)
-				delete(worst.Of, c.name)
+			var waits []float64
+			for k := i; k < len(results); k += len(list) {
+				if failures[k] != nil {
+					r.Notes = append(r.Notes, fmt.Sprintf("Without a figure: %v.", failures[k]))
+					continue
+				}
+				waits = append(waits, results[k])
+			}
+			if len(waits) == 0 {
+				continue
+			}
+			m.Of[c.name] = median(waits)
+			worst.Of[c.name] = quantile(waits, 1)
+			if math.IsInf(worst.Of[c.name], 1) {
 				r.Notes = append(r.Notes, fmt.Sprintf("%s: longer than %v.", c.name, sc.crash))
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -112,8 +113,9 @@ func (r rounds) byTurns(n int, f func(i int) error) error {
 	return nil
 }
 
-// crowds has the contestants' crowds meet by turns, each time at a key of their own, and tells use of each.
-func (r rounds) crowds(s *servers, list []contestant, cr crowd, use func(c contestant, key string, res *crowdResult) error) error {
+// crowds has the contestants' crowds meet by turns, each time at a key of their own, and tells use of each. One
+// of the others that fails has no figure for that round, and a note.
+func (r rounds) crowds(s *servers, list []contestant, cr crowd, notes *[]string, use func(c contestant, key string, res *crowdResult) error) error {
 	turn := 0
 	cr.For = r.Turn
 	return r.byTurns(len(list), func(i int) error {
@@ -128,6 +130,10 @@ func (r rounds) crowds(s *servers, list []contestant, cr crowd, use func(c conte
 			of.Processes, of.Goroutines = 1, 1
 		}
 		res, err := runCrowd(c, s.place, key, of)
+		if err != nil && c.name != ours.name {
+			*notes = append(*notes, fmt.Sprintf("A round without a figure: %s.", strings.Join(strings.Fields(err.Error()), " ")))
+			return nil
+		}
 		if err != nil {
 			return err
 		}

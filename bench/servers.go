@@ -76,11 +76,7 @@ func join(c contestant, p place) (member, error) {
 	}
 	l, err := m.locker(fmt.Sprintf("warm-%d", os.Getpid()))
 	if err == nil {
-		ctx, cancel := limited()
-		defer cancel()
-		if err = l.Lock(ctx); err == nil { // the scripts get loaded, the connections opened
-			err = l.Unlock(ctx)
-		}
+		err = watched(func() error { return pair(l) }) // the scripts get loaded, the connections opened
 	}
 	if err != nil {
 		m.close()
@@ -89,14 +85,16 @@ func join(c contestant, p place) (member, error) {
 	return m, nil
 }
 
-// limited is a context for what hangs when it takes longer. It has no deadline: some take that for the lease.
-func limited() (context.Context, context.CancelFunc) {
+// watched is f's error, or one of its own where f hangs: some do, when an answer comes too late for them.
+func watched(f func() error) error {
 	const limit = 20 * time.Second
-	ctx, cancel := context.WithCancelCause(context.Background())
-	t := time.AfterFunc(limit, func() { cancel(fmt.Errorf("it hangs: nothing for %v", limit)) })
-	return ctx, func() {
-		t.Stop()
-		cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(limit):
+		return fmt.Errorf("it hangs, for %v already", limit)
 	}
 }
 
