@@ -63,6 +63,23 @@ func (l lines) chart(file, title, x string, u unit) chart {
 	return chart{File: file, Title: title, X: x, Unit: u, Lines: l}
 }
 
+// empty is a chart in which there is nothing to see: nobody got so far.
+func (c *chart) empty() bool {
+	for _, b := range c.Bars {
+		if b.Value > 0 {
+			return false
+		}
+	}
+	for _, l := range c.Lines {
+		for _, pt := range l {
+			if pt.X > 0 && pt.Y > 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // colours are one for each contestant, the same in all charts; ours is the one that stands out.
 var colours = map[string]color.Color{
 	ours.name:        color.RGBA{0xd9, 0x48, 0x01, 0xff},
@@ -104,7 +121,17 @@ func (c *chart) draw(dir string) error {
 	}
 	canvas := vgsvg.New(width, height)
 	const margin = 10
-	p.Draw(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
+	area := draw.Crop(draw.New(canvas), margin, -margin, margin, -margin)
+	if c.Lines != nil { // the legend stands beside the lines
+		const room = 3.2 * vg.Centimeter
+		legend := p.Legend
+		p.Legend = plot.NewLegend()
+		legend.Top, legend.Left, legend.XOffs, legend.YOffs = true, true, vg.Points(8), -vg.Points(25)
+		legend.Padding = vg.Points(4)
+		legend.Draw(draw.Crop(area, width-room-2*margin, 0, 0, 0))
+		area = draw.Crop(area, 0, -room, 0, 0)
+	}
+	p.Draw(area)
 	f, err := os.Create(filepath.Join(dir, c.File+".svg"))
 	if err != nil {
 		return err
@@ -123,9 +150,6 @@ func (c *chart) drawBars(p *plot.Plot) error {
 			low, high = min(low, b.Value), max(high, b.Value)
 		}
 		names = append(names, b.Name)
-	}
-	if high < low {
-		return errors.New("chart " + c.File + ": nothing to draw")
 	}
 	p.Add(&barPlot{rows: rows, unit: c.Unit, from: low / 3})
 	p.NominalY(names...)
@@ -162,7 +186,6 @@ func (b *barPlot) Plot(c draw.Canvas, p *plot.Plot) {
 }
 
 func (c *chart) drawLines(p *plot.Plot) error {
-	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
 	for _, who := range slices.Sorted(maps.Keys(c.Lines)) {
 		var xys plotter.XYs
@@ -184,9 +207,6 @@ func (c *chart) drawLines(p *plot.Plot) error {
 		}
 		p.Add(line, dots)
 		p.Legend.Add(who, line, dots)
-	}
-	if p.X.Min > p.X.Max || p.Y.Min > p.Y.Max {
-		return errors.New("chart " + c.File + ": nothing to draw")
 	}
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker = sizeTicks(c.sizes())

@@ -73,7 +73,11 @@ func runCrowd(c contestant, p place, key string, cr crowd) (*crowdResult, error)
 			}
 		}
 	}()
+	// A few at a time: to begin with sixty at once is another measure.
+	starting := make(chan struct{}, 4)
 	if err := together(len(children), func(i int) (err error) {
+		starting <- struct{}{}
+		defer func() { <-starting }()
 		children[i], err = start(job{Kind: "crowd", Place: p, Contestant: c.name, Key: key, Crowd: cr}, nil)
 		return err
 	}); err != nil {

@@ -80,7 +80,7 @@ func benchmark(chosen []measure, sc *scale, out string) error {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, " %.0f s\n", time.Since(began).Seconds())
-		now.Machine = on
+		now.Machine, r.Date = on, now.Date
 		now.Reports = append(now.Reports, r)
 	}
 	if err := printTable(os.Stdout, now.Reports); err != nil {

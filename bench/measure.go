@@ -22,6 +22,7 @@ type measure struct {
 type report struct {
 	No              int
 	Name, Situation string
+	Date            string
 	Metrics         []metric
 	Charts          []chart
 	Notes           []string

@@ -84,12 +84,16 @@ func (r *results) page() string {
 	}
 	p("\nIn every measure the contestants have their turns one after another, in rounds, each time in another order; a figure is the")
 	p("median of the rounds, and a ratio the median of the rounds' ratios. Goals were set before. — means: takes no part, or cannot do it.\n")
+	p("%s\n", r.verdict())
 	p("%s", markdownTable(r.Reports))
 	p("Commands are what clients send, as read from their connections (`wire.go`), not what scripts call; of etcd, the messages of its")
 	p("clients. Fairness is Jain's index: 1 when all have had the same, 1/n when one of n has had everything.\n")
 	for _, rep := range r.Reports {
 		p("## %d. %s\n", rep.No, rep.Name)
 		p("%s.\n", upper(rep.Situation))
+		if rep.Date != r.Date {
+			p("Measured %s.\n", rep.Date)
+		}
 		for _, n := range rep.Notes {
 			p("%s\n", n)
 		}
@@ -112,6 +116,23 @@ func (r *results) page() string {
 	return b.String()
 }
 
+// verdict counts the goals.
+func (r *results) verdict() string {
+	met, all := 0, 0
+	for _, rep := range r.Reports {
+		for _, m := range rep.Metrics {
+			if m.Goal == nil {
+				continue
+			}
+			all++
+			if m.Goal.Pass {
+				met++
+			}
+		}
+	}
+	return fmt.Sprintf("**%d of %d goals are met.**", met, all)
+}
+
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // tidy leaves out figures that are none: nobody had an acquisition.
@@ -126,4 +147,5 @@ func (r *report) tidy() {
 	for i := range r.Charts {
 		r.Charts[i].Bars = slices.DeleteFunc(r.Charts[i].Bars, func(b bar) bool { return math.IsNaN(b.Value) || math.IsInf(b.Value, 0) })
 	}
+	r.Charts = slices.DeleteFunc(r.Charts, func(c chart) bool { return c.empty() })
 }
