@@ -74,7 +74,7 @@ func join(c contestant, p place) (member, error) {
 	if err != nil {
 		return m, fmt.Errorf("%s: %w", c.name, err)
 	}
-	l, err := m.locker(fmt.Sprintf("warm-%d", os.Getpid()))
+	l, err := m.locker(fmt.Sprintf("warm-%s-%d", c.name, os.Getpid()))
 	if err == nil {
 		err = watched(func() error { return pair(l) }) // the scripts get loaded, the connections opened
 	}
@@ -85,16 +85,18 @@ func join(c contestant, p place) (member, error) {
 	return m, nil
 }
 
+// watchLimit is after what time something hangs.
+const watchLimit = 20 * time.Second
+
 // watched is f's error, or one of its own where f hangs: some do, when an answer comes too late for them.
 func watched(f func() error) error {
-	const limit = 20 * time.Second
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(limit):
-		return fmt.Errorf("it hangs, for %v already", limit)
+	case <-time.After(watchLimit):
+		return fmt.Errorf("it hangs, for %v already", watchLimit)
 	}
 }
 
