@@ -20,8 +20,8 @@ var uncontended = measure{
 			return nil, err
 		}
 		times := costs.metric("time", func(c pairCost) []float64 { return c.Times }, seconds)
-		allocs := costs.metric("allocations", func(c pairCost) []float64 { return []float64{c.Allocs} }, number)
-		cmds := costs.metric("commands", func(c pairCost) []float64 { return []float64{c.Commands} }, commands)
+		allocs := costs.metric("allocations", func(c pairCost) []float64 { return c.Allocs }, number)
+		cmds := costs.metric("commands", func(c pairCost) []float64 { return c.Commands }, commands)
 		return &report{
 			Metrics: []metric{
 				times.ratioAtMost(1.05, median(ratios(costs[ours.name].Times, costs[recipe.name].Times)), recipe.name),
@@ -37,9 +37,9 @@ var uncontended = measure{
 // pairCost is what a Lock and its Unlock cost.
 type pairCost struct {
 	Times    []float64 // seconds, a round each
-	Allocs   float64
-	Commands float64
-	Failed   string
+	Allocs   []float64
+	Commands []float64 // counted once
+	Failed   string    // why it has fewer rounds than the others
 }
 
 type pairCosts map[string]pairCost
@@ -72,9 +72,8 @@ func runUncontended(s *servers, r rounds, onOneCore bool, names []string) (costs
 		return nil, nil, err
 	}
 	for _, name := range names {
-		if failed := costs[name].Failed; failed != "" {
-			notes = append(notes, fmt.Sprintf("%s: %s.", name, failed))
-			delete(costs, name)
+		if c := costs[name]; c.Failed != "" {
+			notes = append(notes, fmt.Sprintf("%s, after %d rounds: %s.", name, len(c.Times), c.Failed))
 		}
 	}
 	return costs, notes, nil
@@ -126,7 +125,7 @@ func (l *loner) try(f func() error) {
 		return
 	}
 	if err := watched(f); err != nil {
-		l.cost = pairCost{Failed: err.Error()}
+		l.cost.Failed = err.Error()
 	}
 }
 
@@ -140,9 +139,12 @@ func (l *loner) calibrate(turn time.Duration) error {
 
 func (l *loner) turn() error {
 	took, allocs, err := pairs(l.locker, l.n)
+	if err != nil {
+		return err
+	}
 	l.cost.Times = append(l.cost.Times, took.Seconds()/float64(l.n))
-	l.cost.Allocs = allocs
-	return err
+	l.cost.Allocs = append(l.cost.Allocs, allocs)
+	return nil
 }
 
 // count tells how many commands a Lock and its Unlock send. What is sent by the clock is not part of it: so
@@ -156,7 +158,7 @@ func (l *loner) count(p place) error {
 	const n = 100
 	before := p.wire.total()
 	_, _, err = pairs(counted, n)
-	l.cost.Commands = float64(p.wire.total()-before) / n
+	l.cost.Commands = []float64{float64(p.wire.total()-before) / n}
 	return err
 }
 

@@ -13,7 +13,7 @@ var linger = measure{
 		delete(costs, lingering.name)
 		times := costs.metric("time", func(c pairCost) []float64 { return c.Times }, seconds)
 		speed := metric{Name: "times as fast as the recipe", Of: map[string]float64{ours.name: faster}}
-		cmds := costs.metric("commands", func(c pairCost) []float64 { return []float64{c.Commands} }, commands)
+		cmds := costs.metric("commands", func(c pairCost) []float64 { return c.Commands }, commands)
 		return &report{
 			Metrics: []metric{times.atMost(1e-6), speed.atLeast(50), cmds},
 			Charts:  []chart{bars("02-linger", "Lock and Unlock, alone, WithLinger", "time (shorter is better)", times)},
