@@ -69,9 +69,11 @@ func (g *growth) at(n int, s *servers, turns rounds, r *report) (cost, time, fai
 	if n > mostOthers {
 		turns.Turn *= 4
 	}
+	size := fmt.Sprintf(g.size, n)
 	err = turns.crowds(s, list, g.crowd(n), &r.Notes, func(c contestant, _ string, res *crowdResult) error {
 		if res.acquired() == 0 {
-			return nil // nobody got it in that time: nothing to show
+			r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: nobody had it within %v.", c.name, size, res.For))
+			return nil
 		}
 		cmds.add(c.name, res.commands())
 		each.add(c.name, res.each().Seconds())
@@ -80,7 +82,6 @@ func (g *growth) at(n int, s *servers, turns rounds, r *report) (cost, time, fai
 		}
 		return nil
 	})
-	size := fmt.Sprintf(g.size, n)
 	return cmds.metric("commands an acquisition, "+size, commands),
 		each.metric("time an acquisition, "+size, seconds),
 		share.metric("fairness (Jain), "+size, number), err
