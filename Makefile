@@ -18,6 +18,7 @@ COUNT ?= 6
 FUZZTIME ?= 10s
 CHAOS ?= -for 30m -acquisitions 1000000
 MUTANTS ?=
+BENCHFLAGS ?=
 
 .PHONY: help
 help: ## this list
@@ -65,6 +66,12 @@ lint: ## gofmt, go vet, staticcheck, govulncheck
 bench: servers ## the benchmarks, several times each, for benchstat
 	@echo "==> go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ."
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m .
+
+.PHONY: bench-peers
+bench-peers: servers ## valkeysync next to other lock libraries; writes docs/benchmarks.md (BENCHFLAGS=-short, BENCHFLAGS='-only 1,4')
+	@cd bench
+	echo "==> in bench: go run . $(BENCHFLAGS)"
+	go run . $(BENCHFLAGS)
 
 .PHONY: bench-smoke
 bench-smoke: servers ## every benchmark of every module, once
