@@ -19,8 +19,13 @@ type handle struct {
 	opts *options
 	err  error // the key or an option cannot be used
 
-	mu      sync.Mutex
-	out     []*Lease // living
+	mu    sync.Mutex
+	out   []*Lease // living
+	aside *aside   // nil: there never were any; a program may have very many handles
+}
+
+// aside are the acquisitions of a handle with which something is wrong.
+type aside struct {
 	lost    []*Lease // lost, and their unlock has not come yet
 	pending []*Lease // unlocked, and the server has not confirmed it in time
 }
@@ -98,7 +103,8 @@ func (h *handle) sort() {
 	keep := h.out[:0]
 	for _, l := range h.out {
 		if l.isLost() {
-			h.lost = append(h.lost, l)
+			a := h.rare()
+			a.lost = append(a.lost, l)
 		} else {
 			keep = append(keep, l)
 		}
@@ -107,13 +113,24 @@ func (h *handle) sort() {
 	h.out = keep
 }
 
+// rare is aside, made where there is none.
+func (h *handle) rare() *aside {
+	if h.aside == nil {
+		h.aside = new(aside)
+	}
+	return h.aside
+}
+
 // take chooses, and takes out, the acquisition that an unlock is for: the one that ctx carries; else one
 // that was lost, else the oldest; else one whose unlock was called before and is not confirmed.
 func (h *handle) take(ctx context.Context) *Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sort()
-	lists := []*[]*Lease{&h.lost, &h.out, &h.pending}
+	lists := []*[]*Lease{&h.out}
+	if a := h.aside; a != nil {
+		lists = []*[]*Lease{&a.lost, &h.out, &a.pending}
+	}
 	if l, ok := h.carried(ctx); ok {
 		for _, list := range lists {
 			if i := slices.Index(*list, l); i >= 0 {
@@ -192,8 +209,9 @@ func (h *handle) end(ctx context.Context, l *Lease) error {
 	if !decided {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.pending = slices.DeleteFunc(h.pending, func(l *Lease) bool { return l.release.decided() })
-		h.pending = append(h.pending, l)
+		a := h.rare()
+		a.pending = slices.DeleteFunc(a.pending, func(l *Lease) bool { return l.release.decided() })
+		a.pending = append(a.pending, l)
 	}
 	return err
 }

@@ -190,18 +190,19 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sort()
+	a := s.rare()
 	var from []*Lease
 	if l, ok := s.carried(ctx); ok {
-		if i := slices.Index(s.pending, l); i >= 0 { // called again, to wait for it
-			s.pending = slices.Delete(s.pending, i, i+1)
+		if i := slices.Index(a.pending, l); i >= 0 { // called again, to wait for it
+			a.pending = slices.Delete(a.pending, i, i+1)
 			return []part{{lease: l}}, true
 		}
-		if slices.Contains(s.lost, l) || slices.Contains(s.out, l) {
+		if slices.Contains(a.lost, l) || slices.Contains(s.out, l) {
 			from = []*Lease{l}
 		}
 	} else {
-		from = slices.Concat(s.lost, s.out)
-		if i := slices.IndexFunc(s.out, func(l *Lease) bool { return l.held.Load() == n }); i >= 0 && len(s.lost) == 0 {
+		from = slices.Concat(a.lost, s.out)
+		if i := slices.IndexFunc(s.out, func(l *Lease) bool { return l.held.Load() == n }); i >= 0 && len(a.lost) == 0 {
 			from = []*Lease{s.out[i]}
 		}
 	}
@@ -222,7 +223,7 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 		p.lease.held.Store(p.rest)
 		if p.rest == 0 {
 			gone := func(l *Lease) bool { return l == p.lease }
-			s.lost, s.out = slices.DeleteFunc(s.lost, gone), slices.DeleteFunc(s.out, gone)
+			a.lost, s.out = slices.DeleteFunc(a.lost, gone), slices.DeleteFunc(s.out, gone)
 		}
 	}
 	return parts, true

@@ -33,10 +33,12 @@ func KeysFor(prefix, key string) (Keys, error) {
 		base = "{" + name + "}"
 		tag = base
 	}
+	all := base + ":shared" + base + ":queue" + base + ":fence" // one piece of memory: there may be many keys
+	shared, queue := len(base)+len(":shared"), len(base)+len(":queue")
 	return Keys{
 		Lock: name,
-		list: [4]string{name, base + ":shared", base + ":queue", base + ":fence"},
-		tag:  tag,
+		list: [4]string{name, all[:shared], all[shared : shared+queue], all[shared+queue:]},
+		tag:  all[strings.Index(base, tag):][:len(tag)],
 	}, nil
 }
 
