@@ -18,6 +18,7 @@ type attempt struct {
 	entry  protocol.Entry
 	alone  *waiter    // set: it is one goroutine's try, and not in the queue
 	after  []*release // what is given back here before it asks
+	down   *release   // the downgrade that it follows on: it cannot begin again, for a writer may have come between
 	latch             // over: granted, given up, or failed: what comes for it now finds nobody
 	queued bool       // the server has said that it waits
 
@@ -283,6 +284,10 @@ func (a *attempt) fail(err error, s severity) {
 // startOver gives the attempt up, and begins another once the server has let go of it.
 func (a *attempt) startOver() {
 	g := a.g
+	if a.down != nil {
+		a.down.undone(a, &LostError{Key: g.keys.Lock, Cause: CauseExpired})
+		return
+	}
 	a.finish()
 	f := &farewell{g: g, entry: a.entry, attempt: a, then: func() {
 		g.mu.Lock()
@@ -340,6 +345,10 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		return false
 	default: // gone: it was dropped, and joins anew under a new name
 		g.ear.doubt()
+		if a.down != nil {
+			a.down.undone(a, &LostError{Key: g.keys.Lock, Cause: CauseDeleted})
+			return false
+		}
 		if a.unsure {
 			a.forget()
 		}

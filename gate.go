@@ -465,6 +465,9 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	g.waiters = slices.Insert(g.waiters, 0, w)
 	r := newRelease(h, l, protocol.Downgrade)
 	r.downs = w
+	if r.next != nil {
+		r.next.down = r
+	}
 	l.release = r
 	open := r.begin()
 	g.settle()

@@ -218,3 +218,32 @@ func TestDowngradeAndClose(t *testing.T) {
 		})
 	}
 }
+
+// The answer comes when nothing certain is left of the read lock, and a writer was in meanwhile: the lock is
+// lost, and not taken anew behind the writer's back.
+func TestDowngradeThatIsAnsweredTooLateIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		tap := b.tap()
+		rw, other := newClient(t, tap, WithLease(time.Second)).RWMutex("config"), b.client().RWMutex("config")
+		w, err := rw.LockContext(t.Context())
+		require.NoError(t, err)
+		between := async(func() error { other.Lock(); return nil })
+		reader := async(func() error { rw.RLock(); return nil }) // it comes behind, and may ask anew
+		synctest.Wait()
+		tap.on("release", slow(0, 1100*time.Millisecond))
+		_, err = rw.Downgrade(w)
+		require.ErrorIs(t, err, ErrLeaseLost)
+		require.NoError(t, <-between)
+		synctest.Wait()
+		select {
+		case <-reader:
+			t.Fatal("a reader beside the writer")
+		default:
+		}
+		other.Unlock()
+		require.NoError(t, <-reader)
+		rw.RUnlock()
+		synctest.Wait()
+		require.True(t, b.client().RWMutex("config").TryLock(), "nothing is left")
+	})
+}
