@@ -112,6 +112,9 @@ func (w *World) happen() {
 	}
 	w.sleep(w.plan.Length)
 	faults.Wait()
+	for _, p := range w.proxies {
+		p.Forget() // a request that is still to be lost is a fault of the past
+	}
 	select {
 	case p := <-problem:
 		panic(p)

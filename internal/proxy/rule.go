@@ -76,6 +76,13 @@ func (p *Proxy) On(match string, a Action) *Rule {
 	return r
 }
 
+// Forget ends all rules that have not fired: nothing happens to any command by them.
+func (p *Proxy) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = nil
+}
+
 // Fired is closed when the rule has done its work:
 //
 //	LoseRequest     the connection is silent

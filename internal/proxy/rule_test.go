@@ -202,3 +202,11 @@ func atoi(t *testing.T, s string) int {
 	require.NoError(t, err)
 	return n
 }
+
+func TestForgottenRulesDoNothing(t *testing.T) {
+	_, p := setUp(t)
+	r := p.On("target", proxy.LoseRequestCut)
+	p.Forget()
+	require.Equal(t, "+OK", dial(t, p.Addr()).ask("SET", "target", "1"))
+	notFired(t, r)
+}
