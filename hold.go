@@ -36,7 +36,9 @@ type hold struct {
 	copies    int                       // how many replicas are known to have it
 
 	turnEnds    time.Time   // once contended: until when it may be handed over here
-	lingerTimer *time.Timer // set: nobody holds it, and it is kept for a while
+	lingerUntil time.Time   // set: nobody holds it, and it is kept until then
+	lingerTimer *time.Timer // for that; nil before the first time
+	lingerAt    time.Time   // when the timer runs next; zero: it does not
 
 	timer     *time.Timer // for whatever is due next: one, for timers are most of what a short hold costs here
 	renewAt   time.Time
@@ -367,6 +369,9 @@ func (h *hold) stop() {
 	h.shut()
 	h.timer.Stop()
 	h.stopLinger()
+	if h.lingerTimer != nil {
+		h.lingerTimer.Stop()
+	}
 	h.watch.stop()
 	g := h.g
 	g.holds = remove(g.holds, h)
@@ -378,7 +383,7 @@ func (h *hold) stop() {
 func (h *hold) lose(cause Cause) {
 	g, c := h.g, h.g.c
 	lost := &LostError{Key: g.keys.Lock, Cause: cause, Err: h.lastErr}
-	lingered := h.lingerTimer != nil
+	lingered := h.lingering()
 	h.stop()
 	for _, l := range h.lease {
 		h.tell(l, lost)

@@ -21,7 +21,7 @@ func (h *hold) contend() {
 		h.contended = true
 		h.turnEnds = time.Now().Add(h.opts.turn)
 	}
-	if h.lingerTimer != nil {
+	if h.lingering() {
 		h.g.endLinger()
 	}
 }
@@ -56,24 +56,39 @@ func (h *hold) linger() bool {
 	if h.opts.linger == 0 || h.contended || len(h.g.waiters) > 0 || h.handed >= maxHanded || h.shrinking != nil || !h.valid() {
 		return false
 	}
-	h.lingerTimer = time.AfterFunc(h.opts.linger, func() {
-		h.g.mu.Lock()
-		defer h.g.unlock()
-		if h.lingerTimer != nil {
-			h.g.endLinger()
-		}
-	})
+	now := time.Now()
+	h.lingerUntil = now.Add(h.opts.linger)
+	switch {
+	case h.lingerTimer == nil:
+		h.lingerTimer = time.AfterFunc(h.opts.linger, h.lingerOver)
+		h.lingerAt = h.lingerUntil
+	case h.lingerAt.IsZero() || h.lingerAt.After(h.lingerUntil):
+		h.lingerTimer.Reset(h.opts.linger)
+		h.lingerAt = h.lingerUntil
+	}
 	return true
 }
 
-func (h *hold) lingering() bool { return h.lingerTimer != nil }
-
-func (h *hold) stopLinger() {
-	if h.lingerTimer != nil {
-		h.lingerTimer.Stop()
-		h.lingerTimer = nil
+// lingerOver runs when the time may be over: it is not set anew by every unlock, which costs more than all the
+// rest of one.
+func (h *hold) lingerOver() {
+	h.g.mu.Lock()
+	defer h.g.unlock()
+	h.lingerAt = time.Time{}
+	if !h.lingering() {
+		return
 	}
+	if left := time.Until(h.lingerUntil); left > 0 {
+		h.lingerTimer.Reset(left)
+		h.lingerAt = h.lingerUntil
+		return
+	}
+	h.g.endLinger()
 }
+
+func (h *hold) lingering() bool { return !h.lingerUntil.IsZero() }
+
+func (h *hold) stopLinger() { h.lingerUntil = time.Time{} }
 
 // endLinger gives back what lingers here, and queues in the same request for whoever waits.
 func (g *gate) endLinger() (under []*release) {

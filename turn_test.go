@@ -175,6 +175,34 @@ func TestLingerEnds(t *testing.T) {
 	})
 }
 
+// It counts from the last unlock, with the linger of whoever that was.
+func TestLingerCountsFromTheLastUnlock(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		c := b.client(WithLinger(time.Second))
+		m, short := c.Mutex("k"), c.Mutex("k", WithLinger(100*time.Millisecond))
+		for range 10 {
+			m.Lock()
+			time.Sleep(300 * time.Millisecond)
+			m.Unlock()
+			time.Sleep(700 * time.Millisecond)
+			require.True(t, b.Exists("k"))
+		}
+		time.Sleep(299 * time.Millisecond)
+		require.True(t, b.Exists("k"))
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		require.False(t, b.Exists("k"))
+
+		m.Lock()
+		m.Unlock()
+		short.Lock()
+		short.Unlock()
+		time.Sleep(101 * time.Millisecond)
+		synctest.Wait()
+		require.False(t, b.Exists("k"), "the shorter one")
+	})
+}
+
 func TestLingeringHoldIsGivenBackByClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
