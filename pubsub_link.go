@@ -268,7 +268,9 @@ func (s *subscriber) adjust() (stale int, err error) {
 		h.log.Warn("valkeysync: may not watch a key; waiting by timers instead", "channel", t.channel, "error", err)
 		h.mu.Lock()
 		s.have[t.channel] = true
+		t.failure = err
 		t.confirm()
+		h.broadcast()
 		h.mu.Unlock()
 	}
 	return stale, nil

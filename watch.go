@@ -21,7 +21,8 @@ var ErrNoNotifications = errors.New("valkeysync: keyspace notifications do not a
 //
 // It ends when the loop breaks off or ctx ends (without an error). Errors are yielded, and it goes on where
 // that is of use: while the server is away it looks again when it is back. It ends after ErrInvalidKey,
-// ErrClosed, ErrNoNotifications (which says what to set), and what the server refuses for good.
+// ErrClosed, ErrNoNotifications (which says what to set), and what the server refuses for good: the rights to the
+// lock and to the keyspace channels of the key and of {key}:queue are needed.
 func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		keys, err := c.personal(ctx, key)
@@ -34,7 +35,7 @@ func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Status, error]
 			}
 			return
 		}
-		changed, stop := c.changes(keys)
+		changed, refused, stop := c.changes(ctx, keys)
 		defer stop()
 		var last *Status
 		for {
@@ -52,15 +53,22 @@ func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Status, error]
 					return
 				}
 			}
-			if !c.await(ctx, changed, st.next(err)) && ctx.Err() != nil {
+			if err := c.await(ctx, changed, refused, st.next(err)); err != nil {
+				if ctx.Err() == nil {
+					yield(Status{}, err)
+				}
 				return
 			}
 		}
 	}
 }
 
-// changes is told when something may have happened to the keys of a lock.
-func (c *Client) changes(keys protocol.Keys) (changed <-chan struct{}, stop func()) {
+// changes is told when something may have happened to the keys of a lock, and refused that the server does not
+// let us hear of it.
+func (c *Client) changes(ctx context.Context, keys protocol.Keys) (changed <-chan struct{}, refused <-chan error, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	closed := context.AfterFunc(c.ctx, cancel)
+	no := make(chan error, 2)
 	ch := make(chan struct{}, 1)
 	stir := func() {
 		select {
@@ -71,18 +79,26 @@ func (c *Client) changes(keys protocol.Keys) (changed <-chan struct{}, stop func
 	var watches []*watch
 	// Who joins or leaves changes the queue; the rest happens to the lock.
 	for _, key := range []string{keys.Lock, keys.Queue()} {
-		watches = append(watches, c.hub.join(c.keyspace(key), false, func(string, int64) { stir() }, func(bool) { stir() }))
+		w := c.hub.join(c.keyspace(key), false, func(string, int64) { stir() }, func(bool) { stir() })
+		watches = append(watches, w)
+		c.crew.run(func() {
+			if err := w.ready(ctx); err != nil && ctx.Err() == nil {
+				no <- fmt.Errorf("valkeysync: watch %q: %w", keys.Lock, err)
+			}
+		})
 	}
-	return ch, func() {
+	return ch, no, func() {
+		closed()
+		cancel()
 		for _, w := range watches {
 			w.stop()
 		}
 	}
 }
 
-// await sleeps until something has changed, or for d (unless it is 0), and reports false when ctx or the
-// Client ended first.
-func (c *Client) await(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+// await sleeps until something has changed, or for d (unless it is 0). An error says why there is no more use in
+// that.
+func (c *Client) await(ctx context.Context, changed <-chan struct{}, refused <-chan error, d time.Duration) error {
 	var due <-chan time.Time
 	if d > 0 {
 		t := time.NewTimer(d)
@@ -92,12 +108,14 @@ func (c *Client) await(ctx context.Context, changed <-chan struct{}, d time.Dura
 	select {
 	case <-changed:
 	case <-due:
-	case <-c.ctx.Done():
-		return false
+	case err := <-refused:
+		return err
+	case <-c.empty:
+		return ErrClosed
 	case <-ctx.Done():
-		return false
+		return ctx.Err()
 	}
-	return true
+	return nil
 }
 
 // next is when to look again though nothing is heard: when the first lease should have ended, of which the

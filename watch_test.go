@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -198,5 +199,31 @@ func TestWatchOutlivesTheServersRestart(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// Who may hear of the lock but not of its queue is told so, and does not wait for what never comes.
+func TestWatchIsToldWhichRightIsMissing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
+		few := append(slices.Clone(enough), "resetchannels", "&valkeysync:*", "&__keyspace@0__:valkeysync:*", "&__keyspace@0__:orders")
+		c := newClient(t, as(t, s, "few", few...))
+		next, stop := iter.Pull2(c.Watch(t.Context(), "orders"))
+		defer stop()
+		within(t, soon, "refused", func() {
+			for {
+				_, err, ok := next()
+				if !ok {
+					t.Error("it did not say why")
+					return
+				}
+				if err != nil {
+					requireReply(t, err, "NOPERM")
+					return
+				}
+			}
+		})
+		_, _, ok := next()
+		require.False(t, ok, "it is over")
 	})
 }

@@ -19,7 +19,7 @@ local function number()
     end
   end
   if not before or string.sub(before, 1, 8) ~= string.sub(n, 1, 8) then
-    call('PEXPIRE', fence, 3600000)
+    call('PEXPIRE', fence, string.format('%.0f', tonumber(string.sub(n, 1, -4)) - tonumber(now_ms) + 3600000))
   end
   last = n
   return n
