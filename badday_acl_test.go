@@ -2,6 +2,8 @@ package valkeysync
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +64,44 @@ func TestRightsToRunScriptsAreTakenAway(t *testing.T) {
 			nothingLeft(t, s, key)
 		}
 	})
+}
+
+// Who gives up its wait while it has no rights takes its place out of the queue when they are back.
+func TestALeaveThatIsRefusedIsRepeated(t *testing.T) {
+	t.Parallel()
+	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
+		c, other := newClient(t, as(t, s, "u", enough...)), on(t, s)
+		m := other.Mutex("orders")
+		held := lock(t, m)
+		ctx, cancel := context.WithCancel(context.Background())
+		waits := take(ctx, c.Mutex("orders"))
+		queued(t, s, other, "orders", 1)
+		grantRights(t, s, "u", append(enough, "-evalsha", "-eval")...)
+		before := refusals(t, s)
+		cancel()
+		require.ErrorIs(t, waits.failed(t, soon), context.Canceled)
+		eventually(t, soon, "the leave was refused", func() bool { return refusals(t, s) > before })
+		queued(t, s, other, "orders", 1)
+		grantRights(t, s, "u", enough...)
+		queued(t, s, other, "orders", 0)
+		unlock(t, m, held)
+		nothingLeft(t, s, "orders")
+	})
+}
+
+// refusals is how many commands the server has refused to run.
+func refusals(t testing.TB, s *testserver.Server) int64 {
+	t.Helper()
+	m := command(t, s, "INFO", "commandstats")
+	text, err := m.ToString()
+	require.NoError(t, err)
+	_, stats, _ := strings.Cut(text, "cmdstat_evalsha:")
+	stats, _, _ = strings.Cut(stats, "\r\n")
+	_, n, _ := strings.Cut(stats, "rejected_calls=")
+	n, _, _ = strings.Cut(n, ",")
+	count, err := strconv.ParseInt(n, 10, 64)
+	require.NoError(t, err, stats)
+	return count
 }
 
 func TestRightsToChannelsAreTakenAway(t *testing.T) {

@@ -193,14 +193,19 @@ func (c *Client) disown(m protocol.Message) {
 	})
 }
 
+// cleanUpLimit is how long a clean-up that the server refuses is repeated: rights that were taken away come back,
+// and until then somebody may wait behind what was left.
+const cleanUpLimit = 30 * time.Second
+
 // untilDone repeats a request that must get through until it was answered, or the Client is closed.
 func (c *Client) untilDone(request func(ctx context.Context) error) {
 	pause := minPause
+	began := time.Now()
 	for {
 		ctx, cancel := context.WithTimeout(c.ctx, requestLimit)
 		err := request(ctx)
 		cancel()
-		if err == nil || judge(err) == fatal {
+		if err == nil || judge(err) == fatal && (!isReply(err) || time.Since(began) > cleanUpLimit) {
 			if err != nil {
 				c.opts.client.logger.Error("valkeysync: could not clean up", "error", err)
 			}

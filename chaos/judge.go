@@ -181,7 +181,7 @@ func (c *trial) waits(ops []*op) {
 // excuse is the earliest moment at which something took the hold of o from it that may do so.
 func (c *trial) excuse(o *op) (from int64, excused bool) {
 	for _, f := range c.freed {
-		if f.takes(o) && o.sure >= f.from && (!excused || f.from < from) {
+		if f.takes(o) && max(o.sure, o.refused) >= f.from && (!excused || f.from < from) {
 			from, excused = f.from, true
 		}
 	}

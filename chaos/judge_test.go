@@ -120,6 +120,10 @@ func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
 	require.NotEmpty(t, verdict(nil, false, hold("w1.0", "m", 200, 0, 12, 13, 14), hold("w0.0", "m", 60, 15, 16, 17, 18)).Violations)
 	shared := func(from, sure int64, n int64) *op { return hold("w0.0", "m", n, 0, from, sure, sure+1).as(Reader, 1) }
 	require.NotEmpty(t, verdict(taken, false, shared(1, 500, 50), second).Violations, "a reader keeps its hold without the marker")
+	stopped := first(5) // it was stopped before it was robbed, and killed after the store had refused it
+	stopped.refused = 600 * unit
+	require.Empty(t, verdict(taken, false, stopped, second).Violations)
+	require.NotEmpty(t, verdict(nil, false, stopped, second).Violations)
 	taken[0].key = "rw"
 	require.NotEmpty(t, verdict(taken, false, first(500), second).Violations, "another key")
 }

@@ -215,7 +215,8 @@ func (p Plan) patience() time.Duration {
 	}
 	rows := 1
 	for _, f := range p.Schedule {
-		if f.Kind == WorkerKill || f.Kind == FlushAll {
+		// A Client that is closed while it is cut off, or without rights, leaves its places behind as a dead one does.
+		if f.Kind == WorkerKill || f.Kind == WorkerClose || f.Kind == FlushAll {
 			rows = p.Workers + 3
 		}
 	}
