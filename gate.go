@@ -264,7 +264,7 @@ func (h *hold) shares(w want) bool {
 // lend gives one more acquisition out of a hold. The hold's lease is the longest of them all.
 func (g *gate) lend(h *hold, opts *options) *Lease {
 	l := &Lease{
-		hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: time.Now(),
+		on: h, hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: time.Now(),
 	}
 	l.held.Store(h.entry.Weight)
 	if opts.lease > h.term {

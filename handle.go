@@ -205,12 +205,12 @@ func (h *handle) unlockContext(ctx context.Context) error {
 // end ends an acquisition. One that is not confirmed in time is kept for another call; those before it that
 // have been decided since, and that nobody asked for again, are forgotten.
 func (h *handle) end(ctx context.Context, l *Lease) error {
-	decided, err := l.gate.end(ctx, l)
+	decided, err := l.on.giveBack(ctx, l)
 	if !decided {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		a := h.rare()
-		a.pending = slices.DeleteFunc(a.pending, func(l *Lease) bool { return l.release.decided() })
+		a.pending = slices.DeleteFunc(a.pending, func(l *Lease) bool { return l.on.decided(l) })
 		a.pending = append(a.pending, l)
 	}
 	return err
