@@ -10,15 +10,16 @@ import (
 // Lease is one acquisition: what the holder of a lock may know about it. It is safe for use by many
 // goroutines, and of no effect on the lock.
 type Lease struct {
-	gate  *gate
-	hold  *hold
+	on    keeper
+	gate  *gate // of a hold on one server; nil otherwise
+	hold  *hold // the same
 	token int64
 	opts  *options
 	began time.Time
 	held  atomic.Int64 // weight that is not released yet; changed under the Semaphore's mutex
 	over  atomic.Bool  // given back or lost, for readers without the mutex
 
-	// Guarded by the gate's mutex.
+	// Guarded by the keeper's mutex.
 	ended   bool
 	entries int // how often it was entered again and not yet left
 	lost    *LostError
@@ -27,8 +28,25 @@ type Lease struct {
 	release *release // under way or done
 }
 
+// keeper is what a lease stands on: a hold on one server, or one on a majority of several. Its mutex guards
+// the lease.
+type keeper interface {
+	key() string
+	valid() bool         // certain now; without the mutex
+	deadline() time.Time // certain until then
+	end()                // loses it, if its certain time is over
+	giveBack(ctx context.Context, l *Lease) (decided bool, err error)
+
+	lock()
+	unlock()
+	later(f func()) // once the mutex is released
+	run(f func())   // on a goroutine for which Close waits
+	endLocked()
+	decided(l *Lease) bool // of a giveBack that was not; without the mutex
+}
+
 // Key is the key as it stands on the server, prefix included.
-func (l *Lease) Key() string { return l.gate.keys.Lock }
+func (l *Lease) Key() string { return l.on.key() }
 
 // Token is the fencing token: a number that rises over the holds of a key that exclude each other, over
 // processes, restarts, failover and data loss. Give it to whatever the lock protects, and have that refuse
@@ -44,14 +62,14 @@ func (l *Lease) Token() int64 { return l.token }
 // process can have been given the lock. It looks at the clock, so it is right even where a process that
 // was stopped has just gone on. Where the machine was suspended it is not: Go's monotonic clock stood still
 // meanwhile. The fencing token protects then.
-func (l *Lease) Valid() bool { return !l.over.Load() && l.hold.valid() }
+func (l *Lease) Valid() bool { return !l.over.Load() && l.on.valid() }
 
 // Until is the time until which the lease is certain; renewals move it on. It is past once the lease is
 // lost or given back.
 func (l *Lease) Until() time.Time {
-	l.gate.mu.Lock()
-	defer l.gate.unlock()
-	until := l.hold.deadline()
+	l.on.lock()
+	defer l.on.unlock()
+	until := l.on.deadline()
 	if l.over.Load() && time.Now().Before(until) {
 		return time.Time{}
 	}
@@ -60,8 +78,8 @@ func (l *Lease) Until() time.Time {
 
 // Lost is closed when the lease is lost. It stays open when the lock is given back.
 func (l *Lease) Lost() <-chan struct{} {
-	l.gate.mu.Lock()
-	defer l.gate.unlock()
+	l.on.lock()
+	defer l.on.unlock()
 	if l.lostCh == nil {
 		l.lostCh = make(chan struct{})
 		if l.lost != nil {
@@ -71,7 +89,7 @@ func (l *Lease) Lost() <-chan struct{} {
 	return l.lostCh
 }
 
-// lose tells whoever uses the lease. The gate's mutex is held.
+// lose tells whoever uses the lease. The keeper's mutex is held.
 func (l *Lease) lose(err *LostError) {
 	l.lost = err
 	l.over.Store(true)
@@ -80,14 +98,14 @@ func (l *Lease) lose(err *LostError) {
 	}
 	if l.cancel != nil {
 		cancel := l.cancel
-		l.gate.later(func() { cancel(err) })
+		l.on.later(func() { cancel(err) })
 	}
 }
 
 // onLost tells whoever asked for it with WithOnLost.
 func (l *Lease) onLost(err *LostError) {
 	if f := l.opts.onLost; f != nil {
-		l.gate.c.crew.run(func() { f(err.Key, err) })
+		l.on.run(func() { f(err.Key, err) })
 	}
 }
 
@@ -96,24 +114,22 @@ func (l *Lease) stale() bool {
 	return l.opts.maxHold > 0 && time.Since(l.began) >= l.opts.maxHold
 }
 
-// finish is the ordinary end. The gate's mutex is held.
+// finish is the ordinary end. The keeper's mutex is held.
 func (l *Lease) finish() {
 	l.ended = true
 	l.over.Store(true)
 	if l.cancel != nil {
 		cancel := l.cancel
-		l.gate.later(func() { cancel(nil) })
+		l.on.later(func() { cancel(nil) })
 	}
 }
 
-// lapseLocked is lapse for who has the gate's mutex.
+// lapseLocked is lapse for who has the mutex.
 func (l *Lease) lapseLocked() {
-	if !l.hold.over && !l.hold.valid() {
-		l.hold.endLocked()
-	}
+	l.on.endLocked()
 }
 
-// lostErr is lost as an error. The gate's mutex is held.
+// lostErr is lost as an error. The keeper's mutex is held.
 func (l *Lease) lostErr() error {
 	if l.lost == nil {
 		return nil
@@ -125,16 +141,16 @@ func (l *Lease) isLost() bool {
 	if !l.over.Load() {
 		return false // without the mutex: there may be thousands
 	}
-	l.gate.mu.Lock()
-	defer l.gate.unlock()
+	l.on.lock()
+	defer l.on.unlock()
 	return l.lost != nil
 }
 
 // lapse has a lease whose time is over be lost now, if its timer has not come to it yet: a process that
 // was stopped must not see a living context when it goes on.
 func (l *Lease) lapse() {
-	if !l.hold.valid() {
-		l.hold.end()
+	if !l.on.valid() {
+		l.on.end()
 	}
 }
 
@@ -144,13 +160,13 @@ func (l *Lease) context(parent context.Context) context.Context {
 		return parent
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	l.gate.mu.Lock()
-	defer l.gate.unlock()
+	l.on.lock()
+	defer l.on.unlock()
 	switch lost := l.lost; {
 	case lost != nil:
-		l.gate.later(func() { cancel(lost) })
+		l.on.later(func() { cancel(lost) })
 	case l.ended:
-		l.gate.later(func() { cancel(nil) })
+		l.on.later(func() { cancel(nil) })
 	default:
 		l.cancel = cancel
 	}

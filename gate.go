@@ -203,6 +203,9 @@ func describe(value string) string {
 	if value == "" {
 		return ""
 	}
+	if name, ok := protocol.QuorumName(value); ok {
+		return name
+	}
 	h := protocol.ParseHolder(value)
 	switch {
 	case h.Foreign:
@@ -264,7 +267,7 @@ func (h *hold) shares(w want) bool {
 // lend gives one more acquisition out of a hold. The hold's lease is the longest of them all.
 func (g *gate) lend(h *hold, opts *options) *Lease {
 	l := &Lease{
-		hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: time.Now(),
+		on: h, hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: time.Now(),
 	}
 	l.held.Store(h.entry.Weight)
 	if opts.lease > h.term {

@@ -1,6 +1,7 @@
 package valkeysync
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -174,6 +175,17 @@ func (h *hold) endLocked() {
 	}
 	h.lose(cause)
 }
+
+// What a Lease asks of it: see keeper.
+
+func (h *hold) key() string           { return h.g.keys.Lock }
+func (h *hold) lock()                 { h.g.mu.Lock() }
+func (h *hold) unlock()               { h.g.unlock() }
+func (h *hold) later(f func())        { h.g.later(f) }
+func (h *hold) run(f func())          { h.g.c.crew.run(f) }
+func (h *hold) decided(l *Lease) bool { return l.release.decided() }
+
+func (h *hold) giveBack(ctx context.Context, l *Lease) (bool, error) { return h.g.end(ctx, l) }
 
 // stale: all who share the hold have it for longer than WithMaxHold allows.
 func (h *hold) stale() bool {

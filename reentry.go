@@ -33,8 +33,8 @@ func (g *gate) reenter(ctx context.Context, w want) (*Lease, error) {
 
 // enter counts one more entry, and reports false when the acquisition is over.
 func (l *Lease) enter() bool {
-	l.gate.mu.Lock()
-	defer l.gate.unlock()
+	l.on.lock()
+	defer l.on.unlock()
 	if l.lapseLocked(); l.lost != nil || l.ended {
 		return false
 	}
@@ -42,7 +42,7 @@ func (l *Lease) enter() bool {
 	return true
 }
 
-// exit takes one entry back, and reports false when only the first is left. The gate's mutex is held.
+// exit takes one entry back, and reports false when only the first is left. The keeper's mutex is held.
 func (l *Lease) exit() bool {
 	if l.entries == 0 {
 		return false

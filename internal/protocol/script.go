@@ -59,7 +59,7 @@ var (
 	forceScript   = newScript("force", granting)
 	allScript     = newScript("acquire_all", []string{"keys", "clock"}, "entries", "latest")
 
-	scripts = []*script{acquireScript, allScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript}
+	scripts = []*script{acquireScript, allScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript, quorumTakeScript, quorumKeepScript, quorumDropScript}
 )
 
 // mostArgs is the length of the longest list of arguments.
