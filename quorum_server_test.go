@@ -74,7 +74,8 @@ func TestQuorumServersAreLostWhileHeldAndWhileAcquiring(t *testing.T) {
 			t.Run(fmt.Sprintf("%d servers, a minority %s", n, harm.name), func(t *testing.T) {
 				t.Parallel()
 				r := newRack(t, n)
-				opts := []Option{WithLease(2 * time.Second), WithLogger(quiet)}
+				const lease = 6 * time.Second // much against what a busy machine makes of a moment
+				opts := []Option{WithLease(lease), WithLogger(quiet)}
 				a, z := r.quorum(t, true, opts...).Mutex("orders"), r.quorum(t, true, opts...).Mutex("orders")
 				held, err := a.LockContext(t.Context())
 				require.NoError(t, err)
@@ -89,7 +90,7 @@ func TestQuorumServersAreLostWhileHeldAndWhileAcquiring(t *testing.T) {
 				for i := range n / 2 { // also the one with the turnstile
 					harm.do(r, i)
 				}
-				time.Sleep(3 * time.Second)
+				time.Sleep(lease + time.Second)
 				require.NoError(t, held.Err(), "held on, past its lease")
 				require.Empty(t, got, "and nobody else has it")
 				if harm.name == "restarted empty" {
@@ -99,7 +100,7 @@ func TestQuorumServersAreLostWhileHeldAndWhileAcquiring(t *testing.T) {
 				}
 				start := time.Now()
 				require.NoError(t, a.UnlockContext(held))
-				require.Less(t, time.Since(start), time.Second)
+				require.Less(t, time.Since(start), requestLimit, "they are not waited for")
 				var next context.Context
 				select {
 				case next = <-got:
@@ -115,7 +116,7 @@ func TestQuorumServersAreLostWhileHeldAndWhileAcquiring(t *testing.T) {
 				require.NoError(t, err)
 				took := time.Since(start)
 				t.Logf("got anew after %v", took)
-				require.Less(t, took, 2*time.Second, "without them")
+				require.Less(t, took, lease, "without them")
 				require.NoError(t, a.UnlockContext(held))
 				for i := range n / 2 {
 					harm.undo(r, i)
