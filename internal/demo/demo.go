@@ -8,7 +8,6 @@
 //	worker.go     a worker: the process that increments
 //	wire.go       what the two say to each other
 //	tally.go      what was incremented, and what was lost
-//	count.go      the commands that a client sends
 //	histogram.go  p50 and p99 in constant memory
 //	screen.go     progress, on a terminal or in a file
 //	report.go     the table at the end

@@ -5,12 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/valkey-io/valkey-go"
+	"github.com/valkeysync/valkeysync/internal/dial"
 )
 
 // settings are what the demo was asked for.
@@ -71,7 +69,7 @@ func parse(args []string, help io.Writer) (settings, error) {
 		err = fmt.Errorf("unexpected %q: all that can be given are flags, and they begin with -", flags.Arg(0))
 	}
 	if err == nil && s.url != "" {
-		err = checkURL(s.url)
+		err = dial.Check("-url", s.url)
 	}
 	return s, err
 }
@@ -95,29 +93,4 @@ func duration(v string, to *time.Duration) error {
 	}
 	*to = d
 	return nil
-}
-
-// checkURL says what is wrong with a URL without showing its password, as package flag would.
-func checkURL(v string) error {
-	const like = "give one like valkey://127.0.0.1:6379 or redis://user:password@host:6379/0"
-	u, err := url.Parse(v)
-	if err != nil {
-		return fmt.Errorf("-url is not a URL; %s", like)
-	}
-	if u.Scheme == "" || u.Host == "" && u.Scheme != "unix" {
-		return fmt.Errorf("-url %s has no scheme or no host; %s", u.Redacted(), like)
-	}
-	if _, err := valkey.ParseURL(v); err != nil {
-		return fmt.Errorf("-url %s: %s; %s", u.Redacted(), strings.TrimPrefix(err.Error(), "valkey: "), like)
-	}
-	return nil
-}
-
-// shown is a URL without its password.
-func shown(v string) string {
-	u, err := url.Parse(v)
-	if err != nil {
-		return "the server"
-	}
-	return u.Redacted()
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/dial"
 )
 
 const (
@@ -55,26 +57,20 @@ func (p *place) String() string {
 	if p.Embedded {
 		return "embedded (miniredis), " + strings.TrimPrefix(p.URL, "redis://")
 	}
-	return shown(p.URL)
+	return dial.Shown(p.URL)
 }
 
 func (p *place) lock() string    { return p.Prefix + "lock" }
 func (p *place) counter() string { return p.Prefix + "counter" }
 
 // client connects. What is sent is counted, if count is not nil.
-func (p *place) client(count *commands) (valkey.Client, error) {
-	opt, err := valkey.ParseURL(p.URL)
+func (p *place) client(count *dial.Commands) (valkey.Client, error) {
+	opt, err := dial.Options(p.URL, silence)
 	if err != nil {
 		return nil, err
 	}
-	opt.DisableCache = true // nothing here reads twice what it may remember
 	opt.ForceSingleClient = p.Embedded
-	if opt.ConnWriteTimeout == 0 {
-		opt.ConnWriteTimeout = silence
-	}
-	if count != nil {
-		opt.DialCtxFn = count.dialer(opt.DialCtxFn)
-	}
+	count.On(&opt)
 	c, err := valkey.NewClient(opt)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", p, err)

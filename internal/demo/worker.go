@@ -19,6 +19,7 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/dial"
 )
 
 // work is one worker process.
@@ -54,7 +55,7 @@ func Worker(in io.Reader, out, stderr io.Writer) int {
 
 // run does the job until the parent says stop, or is gone.
 func (w *work) run(in *bufio.Reader, stderr io.Writer) error {
-	ofLock, ofCounter := newCommands(), newCommands()
+	ofLock, ofCounter := dial.NewCommands(), dial.NewCommands()
 	var err error
 	if w.counter, err = w.job.Place.client(ofCounter); err != nil {
 		return err
@@ -75,7 +76,7 @@ func (w *work) run(in *bufio.Reader, stderr io.Writer) error {
 		defer locks.Close()
 		w.mu = locks.Mutex(w.job.Place.lock())
 	}
-	lockBefore, counterBefore := ofLock.counts(), ofCounter.counts()
+	lockBefore, counterBefore := ofLock.Counts(), ofCounter.Counts()
 	_ = w.parent.say(wordReady, "")
 	if hear(in) == wordGo {
 		ctx, stop := context.WithCancel(context.Background())
@@ -93,7 +94,7 @@ func (w *work) run(in *bufio.Reader, stderr io.Writer) error {
 				}
 				_ = locks.Close() // what it still sends belongs to the count
 			}
-			sum.Lock, sum.Counter = minus(ofLock.counts(), lockBefore), minus(ofCounter.counts(), counterBefore)
+			sum.Lock, sum.Counter = minus(ofLock.Counts(), lockBefore), minus(ofCounter.Counts(), counterBefore)
 			return w.parent.sum(sum)
 		}
 	}

@@ -1,4 +1,4 @@
-package demo
+package dial
 
 import (
 	"context"
@@ -8,34 +8,44 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/valkey-io/valkey-go"
 )
 
-// commands counts what is sent to the server, by name, as it leaves on the connections: everything, also
+// Commands counts what is sent to the server, by name, as it leaves on the connections: everything, also
 // what a client sends of its own accord. What a script does inside the server is part of its one command.
-type commands struct {
+type Commands struct {
 	mu sync.Mutex
 	n  map[string]int64
 }
 
-func newCommands() *commands { return &commands{n: map[string]int64{}} }
+// NewCommands starts to count.
+func NewCommands() *Commands { return &Commands{n: map[string]int64{}} }
 
-// counts returns the counts so far.
-func (c *commands) counts() map[string]int64 {
+// Counts returns the counts so far.
+func (c *Commands) Counts() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.n)
 }
 
-func (c *commands) add(name string) {
+func (c *Commands) add(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n[strings.ToUpper(name)]++
 }
 
+// On counts what clients made with opt send. On nil it does nothing.
+func (c *Commands) On(opt *valkey.ClientOption) {
+	if c != nil {
+		opt.DialCtxFn = c.dialer(opt.DialCtxFn)
+	}
+}
+
 type dialer = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
 
 // dialer dials as valkey-go does, or with next, and counts on the connection.
-func (c *commands) dialer(next dialer) dialer {
+func (c *Commands) dialer(next dialer) dialer {
 	if next == nil {
 		next = dial
 	}
