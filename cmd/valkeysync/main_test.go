@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +21,10 @@ import (
 const asProgram = "VALKEYSYNC_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asCommand {
+		command(os.Args[2:])
+		return
+	}
 	if os.Getenv(asProgram) != "" {
 		main()
 		return
@@ -61,11 +67,19 @@ func (o *output) String() string {
 
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
+	return startWith(t, func(*exec.Cmd) {}, args...)
+}
+
+// startWith is start with something of it changed.
+func startWith(t *testing.T, change func(*exec.Cmd), args ...string) *running {
+	t.Helper()
 	r := &running{t: t, cmd: exec.Command(os.Args[0], args...), ended: make(chan error, 1)}
 	r.stdout.heard, r.stderr.heard = make(chan struct{}, 1), make(chan struct{}, 1)
-	r.cmd.Env = append(os.Environ(), asProgram+"=1")
+	// The race detector has a program wait for a second before it ends.
+	r.cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	ownGroup(r.cmd)
+	change(r.cmd)
 	require.NoError(t, r.cmd.Start())
 	t.Cleanup(func() { _ = r.cmd.Process.Kill() }) // of no effect on one that has ended
 	go func() { r.ended <- r.cmd.Wait() }()
@@ -126,6 +140,8 @@ func TestHelpAndVersion(t *testing.T) {
 		{[]string{"version"}, 0, "valkeysync (devel), go1.", ""},
 		{nil, 2, "", "Usage"},
 		{[]string{"lock"}, 2, "", `unknown command "lock"`},
+		{[]string{"help", "run"}, 0, "124  the lock could not be had in time", ""},
+		{[]string{"run", "k", "true"}, 125, "", "run k -- true"},
 		{[]string{"demo-worker"}, 2, "", "a part of `valkeysync demo`"},
 		{[]string{"demo", "-workers", "0"}, 2, "", "give a whole number from 1 to 64"},
 		{[]string{"demo", "-url", "valkey://me:hidden@127.0.0.1:1"}, 2, "", "valkey://me:xxxxx@127.0.0.1:1"},
@@ -151,4 +167,24 @@ func TestGoRun(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.Contains(t, string(out), "valkeysync ")
+}
+
+// asCommand as the first argument makes this test binary a command to run under a lock.
+const asCommand = "test-command"
+
+// command says which signals it gets, until TERM, and ends with 3. With "deaf" it only says that.
+func command(args []string) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals)
+	os.Stdout.WriteString("ready\n")
+	for sig := range signals {
+		switch sig {
+		case syscall.SIGURG, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGWINCH: // Go's runtime's own, and everyday ones
+			continue
+		}
+		os.Stdout.WriteString("got " + sig.String() + "\n")
+		if sig == syscall.SIGTERM && len(args) == 0 {
+			os.Exit(3)
+		}
+	}
 }

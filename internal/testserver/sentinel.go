@@ -186,6 +186,11 @@ func (s *Sentinel) Client(t testing.TB, opts ...func(*valkey.ClientOption)) valk
 	}}, opts...)...)
 }
 
+// URL names them as valkey.ParseURL understands it.
+func (s *Sentinel) URL() string {
+	return fmt.Sprintf("valkey://%s?master_set=%s&addr=%s", s.sentinels[0].Addr(), sentinelSet, s.sentinels[1].Addr())
+}
+
 func (s *Sentinel) primaryBy(by *Server) *Server {
 	m, err := by.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinelSet)
 	if err != nil {

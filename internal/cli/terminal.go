@@ -1,0 +1,7 @@
+package cli
+
+// What a terminal takes that does not say.
+const (
+	usualRows    = 24
+	usualColumns = 80
+)
