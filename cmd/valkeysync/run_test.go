@@ -130,6 +130,16 @@ func TestRunSharesWithThoseWhoShare(t *testing.T) {
 	require.Equal(t, 0, reader.status(), &reader.stderr)
 	status(0, "", "-exclusive", "-wait", "0", "rw")
 
+	part, end := holding(t, s, "-owner", "flow 7", "own")
+	part.until("^ready")
+	status(0, "", "-owner", "flow 7", "-wait", "0", "own")
+	status(124, "held by", "-owner", "flow 8", "-wait", "0", "own")
+	st := start(t, on(s, "status", "own")...)
+	require.Equal(t, 0, st.status(), &st.stderr)
+	require.Contains(t, st.stdout.String(), "state    held by owner flow 7, in 1 process\n")
+	end()
+	require.Equal(t, 0, part.status(), &part.stderr)
+
 	permit, end := holding(t, s, "-permits", "2/3", "sem")
 	permit.until("^ready")
 	status(0, "", "-permits", "1/3", "-wait", "0", "sem")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +37,20 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	require.Equal(t, 3, r.status(), &r.stderr)
 	require.Empty(t, r.stderr.String())
 	require.Equal(t, 6, strings.Count(r.stdout.String(), "got "), "each once: %s", &r.stdout)
+}
+
+// TestRunIgnoresWhatItIsToldToIgnore: as under nohup(1).
+func TestRunIgnoresWhatItIsToldToIgnore(t *testing.T) {
+	t.Parallel()
+	s := testserver.Start(t, testserver.Valkey)
+	r := startWith(t, func(c *exec.Cmd) {
+		c.Path = "/bin/sh"
+		c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", os.Args[0]}, c.Args[1:]...)
+	}, on(s, "run", "k", "--", "sh", "-c", "echo ready; kill -HUP $$; echo alive; exec sleep 1000")...)
+	r.until("^alive$")
+	r.signal(syscall.SIGHUP)
+	r.signal(syscall.SIGUSR1)
+	require.Equal(t, 128+int(syscall.SIGUSR1), r.status(), &r.stderr)
 }
 
 func TestRunTellsTheSignalThatItsCommandDiedBy(t *testing.T) {

@@ -179,6 +179,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	do("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
 	do("ACL", "SETUSER", "mute", "on", ">secret", "~*", "&*", "+@all", "-publish", "-config")
 	do("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
+	do("ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-pubsub")
 	replica := testserver.Start(t, testserver.Valkey, "--replicaof", "127.0.0.1", s.Addr()[strings.LastIndex(s.Addr(), ":")+1:])
 	for name, c := range map[string]struct {
 		url    string
@@ -189,6 +190,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		"notifications":  {"valkey://" + s.Addr(), 0, `(?m)^warn +notifications +do not arrive; notify-keyspace-events is ""\n.*timers\.\n.*CONFIG SET`},
 		"no right":       {"valkey://mute:secret@" + s.Addr(), 1, `(?m)^FAIL +publish +.*NOPERM|^FAIL +publish .*no permissions`},
 		"no channel":     {"valkey://deaf:secret@" + s.Addr(), 1, `(?m)^FAIL +subscribe +.*\n +→ give this user the right: .*\+subscribe`},
+		"no count":       {"valkey://blind:secret@" + s.Addr(), 0, `(?m)^warn +count +.*\n +→ who died cannot be told`},
 		"wrong password": {"valkey://mute:wrong@" + s.Addr(), 1, `(?m)^FAIL +connect +.*WRONGPASS.*\n +→ the user or the password`},
 		"replica":        {"valkey://" + replica.Addr(), 1, `(?m)^FAIL +server +valkey [0-9.]+, standalone, replica\n +→ this is a replica`},
 		"nobody there":   {"valkey://127.0.0.1:1", 1, `(?m)^FAIL +connect +.*refused\n +→ nothing listens`},
@@ -201,6 +203,30 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			require.NotContains(t, r.stdout.String()+r.stderr.String(), "secret")
 		})
 	}
+}
+
+// TestTheRightsInTheReadmeAreEnough for doctor, and for run.
+func TestTheRightsInTheReadmeAreEnough(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^ACL SETUSER app on .*$`).Find(readme)
+	require.NotNil(t, line)
+	testserver.Each(t, []string{"--notify-keyspace-events", "Kgxe"}, func(t *testing.T, s *testserver.Server) {
+		_, err := s.Do(strings.Fields(string(line))...)
+		require.NoError(t, err)
+		url := string(s.Flavor()) + "://app:secret@" + s.Addr()
+		r := start(t, "doctor", "-url", url, "-prefix", "app:")
+		require.Equal(t, 0, r.status(), "%s%s", &r.stdout, &r.stderr)
+		require.Contains(t, r.stdout.String(), "all is well")
+		require.Regexp(t, `(?m)^\? +eviction `, r.stdout.String())
+		require.Zero(t, keys(t, s))
+		r = start(t, "run", "-url", url, "-prefix", "app:", "k", "--", "echo", "held")
+		require.Equal(t, 0, r.status(), &r.stderr)
+		r = start(t, "doctor", "-url", url)
+		require.Equal(t, 1, r.status(), "%s%s", &r.stdout, &r.stderr)
+		require.Regexp(t, `(?m)^FAIL +write +.*\n +→ this user may not use keys of that name: say -prefix P`, r.stdout.String())
+	})
 }
 
 func TestDoctorAndRunInACluster(t *testing.T) {

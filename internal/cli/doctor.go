@@ -92,7 +92,12 @@ func connectRemedy(err error) string {
 
 // rightRemedy says what to do about a command that was refused.
 func rightRemedy(err error, right string) string {
-	if denied(err) {
+	switch text := err.Error(); {
+	case !denied(err):
+	case strings.Contains(text, "access") && strings.Contains(text, " key"):
+		return "this user may not use keys of that name: say -prefix P (as WithPrefix does) where it may use others,\n" +
+			"or give it the right to ~valkeysync:probe:* and ~{valkeysync:probe:*"
+	default:
 		return "give this user the right: ACL SETUSER … " + right + " (the README, section ACL, has all that is needed)"
 	}
 	text := err.Error()

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,8 @@ somebody took it), COMMAND is stopped, for another may hold it now.
 
 Flags:
   -shared          together with others that say -shared: the reader of an RWMutex
-  -exclusive       alone, among those that say -shared: its writer. Without these two the lock is a Mutex
+  -exclusive       alone, among those that say -shared: its writer. Without these the lock is a Mutex
+  -owner ID        together with others that say the same ID: a Mutex of that owner
   -permits N/SIZE  N of the SIZE permits of a Semaphore
   -wait D          give up if it cannot be had within D, such as 30s; 0: do not wait (default: wait for ever)
   -lease D         how long the lock outlives a process that hangs or is cut off (default 10s)
@@ -82,6 +84,7 @@ type job struct {
 	key           string
 	argv          []string
 	shared, alone bool
+	owner         string
 	n, size       int64 // permits; 0: none
 	wait          time.Duration
 	lease, grace  time.Duration // -1: the default
@@ -102,6 +105,7 @@ func parseRun(w World, args []string) (*job, error) {
 	j := &job{w: w, server: serverFlags(w, f), wait: forever, lease: -1, grace: -1, killAfter: 5 * time.Second}
 	f.BoolVar(&j.shared, "shared", false, "")
 	f.BoolVar(&j.alone, "exclusive", false, "")
+	f.StringVar(&j.owner, "owner", "", "")
 	f.Func("permits", "", j.setPermits)
 	durationVar(f, &j.wait, "wait")
 	durationVar(f, &j.lease, "lease")
@@ -110,7 +114,7 @@ func parseRun(w World, args []string) (*job, error) {
 	f.StringVar(&j.name, "name", "", "")
 	plain, behind, err := parse(f, args)
 	kinds := 0
-	for _, on := range []bool{j.shared, j.alone, j.size > 0} {
+	for _, on := range []bool{j.shared, j.alone, j.owner != "", j.size > 0} {
 		if on {
 			kinds++
 		}
@@ -127,7 +131,7 @@ func parseRun(w World, args []string) (*job, error) {
 	case len(behind) == 0:
 		return nil, errors.New("give a COMMAND behind --")
 	case kinds > 1:
-		return nil, errors.New("-shared, -exclusive and -permits exclude each other")
+		return nil, errors.New("-shared, -exclusive, -owner and -permits exclude each other")
 	}
 	j.key, j.argv = plain[0], behind
 	return j, nil
@@ -174,7 +178,7 @@ func (j *job) run() int {
 		}
 	}()
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, passedOn...)
+	signal.Notify(signals, heard()...)
 	defer signal.Stop(signals)
 
 	lock := j.lock(locks)
@@ -194,6 +198,12 @@ func (j *job) run() int {
 		return exitLost
 	}
 	return j.giveBack(lock, held, status, gone)
+}
+
+// heard are the signals that are passed on, but for those that whoever started us has us ignore, as nohup(1) does:
+// COMMAND is to ignore them too.
+func heard() []os.Signal {
+	return slices.DeleteFunc(slices.Clone(passedOn), signal.Ignored)
 }
 
 // options are those of the Client. lost is told when the lease is.
@@ -253,7 +263,11 @@ func (j *job) lock(c *valkeysync.Client) lock {
 		rw := c.RWMutex(j.key)
 		return lock{rw.LockContext, rw.TryLockContext, rw.UnlockContext}
 	}
-	m := c.Mutex(j.key)
+	var opts []valkeysync.Option
+	if j.owner != "" {
+		opts = append(opts, valkeysync.WithOwner(j.owner))
+	}
+	m := c.Mutex(j.key, opts...)
 	return lock{m.LockContext, m.TryLockContext, m.UnlockContext}
 }
 
@@ -313,6 +327,11 @@ func (j *job) acquire(l lock, signals <-chan os.Signal) (held context.Context, s
 // command runs the command to its end. gone is why the lock was lost meanwhile.
 func (j *job) command(held context.Context, signals <-chan os.Signal, lost <-chan error) (status int, gone error) {
 	lease, _ := valkeysync.FromContext(held)
+	if !lease.Valid() { // we were stopped for long, just now
+		gone = <-lost
+		_ = j.w.fail("run", fmt.Errorf("%w, before the command was run", gone), exitLost)
+		return exitLost, gone
+	}
 	cmd := exec.Command(j.argv[0], j.argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.w.In, j.w.Out, j.w.Err
 	cmd.Env = append(os.Environ(), keyVariable+"="+lease.Key(), tokenVariable+"="+strconv.FormatInt(lease.Token(), 10))

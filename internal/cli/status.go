@@ -100,7 +100,10 @@ func stateText(st valkeysync.Status) string {
 		return "held by another program"
 	case valkeysync.StateNoExpiry:
 		return "held by another program, without an expiry"
-	case valkeysync.StateShared:
+	case valkeysync.StateShared: // there is a holder
+		if owner, ok := strings.CutPrefix(st.Holders[0].Mode, "owner "); ok {
+			return fmt.Sprintf("held by owner %s, in %s", printable(owner), plural(int64(len(st.Holders)), "process", "processes"))
+		}
 		if st.Size == 0 {
 			return "read by " + strconv.Itoa(len(st.Holders))
 		}
@@ -134,6 +137,9 @@ func holderText(h valkeysync.HolderStatus) string {
 
 func waiterText(q valkeysync.WaiterStatus) string {
 	s := printable(q.Name)
+	if owner, ok := strings.CutPrefix(q.Mode, "owner "); ok {
+		return s + ", for owner " + printable(owner)
+	}
 	switch q.Mode {
 	case "reader":
 		s += ", to read"
