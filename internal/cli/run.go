@@ -46,10 +46,11 @@ that is higher for each holder than for those before. Give it to what the lock p
 a lower one: only that keeps out a COMMAND that goes on after its lock was lost, as it may until it is killed.
 
 INT, QUIT, TERM, HUP, USR1 and USR2 are passed on to COMMAND. In front of a terminal COMMAND is in the process
-group of valkeysync, as without it: Ctrl-C and Ctrl-Z reach both by themselves, so INT and QUIT are not passed
-on a second time. Otherwise (cron, systemd, CI, &) it has a process group of its own, and signals, also those
-that stop it, go to all of that. The lock is held until COMMAND itself ends, not what it leaves behind. If
-valkeysync is killed by KILL, COMMAND (not what it has started) is killed with it, on Linux.
+group of valkeysync, as without it: Ctrl-C and Ctrl-Z reach both by themselves, so INT and QUIT are not passed on
+a second time (and a lock whose holder is stopped ends with its lease). Otherwise (cron, systemd, CI, &) it has a
+process group of its own, and signals, also those that stop it, go to all of that. The lock is held until COMMAND
+itself ends, not what it leaves behind. If valkeysync is killed by KILL, COMMAND (not what it has started) is
+killed with it, on Linux.
 
 Exit status: COMMAND's own; 128 and the signal's number if it died by one, or if a signal ended the wait.
   123  the lock was lost, and COMMAND was stopped
