@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +29,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// asCommand as the first argument makes this test binary a command to run under a lock.
+const asCommand = "test-command"
 
 // runLimit is when a run counts as hung.
 const runLimit = time.Minute
@@ -167,24 +168,4 @@ func TestGoRun(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.Contains(t, string(out), "valkeysync ")
-}
-
-// asCommand as the first argument makes this test binary a command to run under a lock.
-const asCommand = "test-command"
-
-// command says which signals it gets, until TERM, and ends with 3. With "deaf" it only says that.
-func command(args []string) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals)
-	os.Stdout.WriteString("ready\n")
-	for sig := range signals {
-		switch sig {
-		case syscall.SIGURG, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGWINCH: // Go's runtime's own, and everyday ones
-			continue
-		}
-		os.Stdout.WriteString("got " + sig.String() + "\n")
-		if sig == syscall.SIGTERM && len(args) == 0 {
-			os.Exit(3)
-		}
-	}
 }
