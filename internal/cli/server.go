@@ -30,7 +30,8 @@ const (
 const serverUsage = `
 The server (all commands but demo, which has a server inside unless it is given a -url):
   -url URL       valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, as in
-                 valkey://user:password@host:6379/0. Sentinel: valkey://host:26379?master_set=NAME.
+                 valkey://user:password@host:6379/0. Sentinel: valkey://host:26379?master_set=NAME
+                 (&sentinel_password=…, &sentinel_username=… where the sentinels want one).
                  Cluster: the URL of any node, and &addr=host:port for more of them.
                  Default: $VALKEYSYNC_URL (which no list of processes shows), else
                  valkey://127.0.0.1:6379

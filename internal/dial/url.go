@@ -23,10 +23,10 @@ func Check(name, v string) error {
 		return fmt.Errorf("%s is not a URL; %s", name, like)
 	}
 	if u.Scheme == "" || u.Host == "" && u.Scheme != "unix" {
-		return fmt.Errorf("%s %s has no scheme or no host; %s", name, u.Redacted(), like)
+		return fmt.Errorf("%s %s has no scheme or no host; %s", name, redacted(u), like)
 	}
 	if _, err := valkey.ParseURL(v); err != nil {
-		return fmt.Errorf("%s %s: %s; %s", name, u.Redacted(), strings.TrimPrefix(err.Error(), "valkey: "), like)
+		return fmt.Errorf("%s %s: %s; %s", name, redacted(u), strings.TrimPrefix(err.Error(), "valkey: "), like)
 	}
 	return nil
 }
@@ -37,11 +37,28 @@ func Shown(v string) string {
 	if err != nil {
 		return "the server"
 	}
+	return redacted(u)
+}
+
+// What ParseURL does not know: how to log in to the sentinels, who have users of their own.
+const (
+	sentinelUser     = "sentinel_username"
+	sentinelPassword = "sentinel_password"
+)
+
+func redacted(u *url.URL) string {
+	if q := u.Query(); q.Has(sentinelPassword) {
+		q.Set(sentinelPassword, "xxxxx")
+		shown := *u
+		shown.RawQuery = q.Encode()
+		u = &shown
+	}
 	return u.Redacted()
 }
 
 // Options are those of a client for the URL. A connection that says nothing for silence counts as dead, where
-// the URL has no write_timeout. Sentinels are spoken to over TLS where the server is.
+// the URL has no write_timeout. Sentinels are spoken to over TLS where the server is, and logged in to with
+// sentinel_username and sentinel_password.
 func Options(v string, silence time.Duration) (valkey.ClientOption, error) {
 	opt, err := valkey.ParseURL(v)
 	if err != nil {
@@ -54,6 +71,9 @@ func Options(v string, silence time.Duration) (valkey.ClientOption, error) {
 	if opt.Sentinel.MasterSet != "" {
 		opt.Sentinel.TLSConfig = opt.TLSConfig
 		opt.Sentinel.TopologyRefreshInterval = refresh
+		if u, err := url.Parse(v); err == nil {
+			opt.Sentinel.Username, opt.Sentinel.Password = u.Query().Get(sentinelUser), u.Query().Get(sentinelPassword)
+		}
 	}
 	return opt, nil
 }
