@@ -24,6 +24,9 @@ type terminal struct {
 	keyboard *os.File
 }
 
+// asShell as the first argument of onTerminal has a shell run what follows.
+const asShell = "a shell"
+
 // onTerminal starts the program as a shell would: in front of a terminal of its own.
 func onTerminal(t *testing.T, args ...string) *terminal {
 	t.Helper()
@@ -40,6 +43,9 @@ func onTerminal(t *testing.T, args ...string) *terminal {
 
 	r := startWith(t, func(c *exec.Cmd) {
 		c.Env = append(c.Env, "TERM=xterm")
+		if args[0] == asShell {
+			c.Path, c.Args = "/bin/sh", append([]string{"sh", "-c"}, args[1:]...)
+		}
 		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	}, args...)
@@ -76,6 +82,23 @@ func TestCtrlCReachesTheCommandOfRunOnce(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	require.Equal(t, 3, r.status(), &r.stdout)
 	require.Equal(t, 1, strings.Count(r.stdout.String(), "got quit"), &r.stdout)
+}
+
+// TestCtrlZStopsRunAndItsCommand, as any job of a shell; and who stops for longer than the lease has lost the lock.
+func TestCtrlZStopsRunAndItsCommand(t *testing.T) {
+	t.Parallel()
+	s := testserver.Start(t, testserver.Valkey)
+	args := on(s, "run", "-lease", "300ms", "k", "--", "sh", "-c", "echo ready; read line; echo heard $line")
+	r := onTerminal(t, append([]string{asShell, `set -m; "$@"; echo back in the shell; read line; fg; echo status $?`, "sh", os.Args[0]}, args...)...)
+	r.until("^ready$")
+	r.types("\x1a")
+	r.until("back in the shell$") // behind the terminal's own ^Z
+	second := start(t, on(s, "run", "k", "--", "echo", "second")...)
+	require.Equal(t, 0, second.status(), &second.stderr)
+	r.types("\n")
+	r.until("^status 123$")
+	require.Equal(t, 0, r.status(), &r.stdout)
+	require.NotContains(t, r.stdout.String(), "heard")
 }
 
 func TestTheCommandOfRunHasTheTerminal(t *testing.T) {
