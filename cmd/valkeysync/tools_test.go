@@ -108,6 +108,22 @@ func TestWatchTellsEveryChangeInALine(t *testing.T) {
 	}
 }
 
+func TestWatchGoesOnWhenTheServerIsBack(t *testing.T) {
+	t.Parallel()
+	s := testserver.Start(t, testserver.Redis, "--notify-keyspace-events", "Kgxe")
+	r := start(t, on(s, "watch", "k")...)
+	r.until(` free$`)
+	s.Kill()
+	s.Restart()
+	mu := client(t, s).Mutex("k")
+	held, err := mu.LockContext(context.Background())
+	require.NoError(t, err)
+	r.until(` held: the test \(token [0-9]+\)$`)
+	require.NoError(t, mu.UnlockContext(held))
+	require.NoError(t, r.cmd.Process.Signal(os.Interrupt))
+	require.Equal(t, 0, r.status(), &r.stderr)
+}
+
 func TestLsListsTheLocksOfAPrefix(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -92,8 +92,11 @@ func (p *patient) identity(ctx context.Context) bool {
 // rights tries one by one what New needs, so that each that is missing is named.
 func (p *patient) rights(ctx context.Context) {
 	b := p.client.B
-	channel := "valkeysync:" + uuid.NewString()
 	cluster := p.client.Mode() == valkey.ClientModeCluster
+	channel := "valkeysync:" + uuid.NewString()
+	if cluster {
+		channel = "valkeysync:{" + p.key + "}:" + uuid.NewString() // in the slot of the key
+	}
 	publish, count, right := b().Publish().Channel(channel).Message("").Build(), b().PubsubNumsub().Channel(channel).Build(), "+publish &valkeysync:*"
 	subscribe := b().Subscribe().Channel(channel).Build()
 	if cluster {
@@ -124,17 +127,45 @@ func (p *patient) rights(ctx context.Context) {
 		err = do(b().Del().Key(p.key).Build())
 	}
 	try("write", "+set +del", err)
-	try("scripts", "+eval +evalsha", do(b().Eval().Script(script).Numkeys(1).Key(p.key).Build()))
+	ran := do(b().Eval().Script(script).Numkeys(1).Key(p.key).Build())
+	try("scripts", "+eval +evalsha", ran)
 	try("publish", right, do(publish))
-	tryCount("+pubsub|numsub (in a cluster +pubsub|shardnumsub)", do(count))
-	try("subscribe", "+subscribe (in a cluster +ssubscribe) &valkeysync:*", p.subscribe(ctx, subscribe))
+	err = do(count)
+	tryCount("+pubsub|numsub (in a cluster +pubsub|shardnumsub)", err)
+	heard := p.heard(channel, cluster, err == nil && ran == nil)
+	try("subscribe", "+subscribe (in a cluster +ssubscribe) &valkeysync:*", p.subscribe(ctx, subscribe, heard))
 	if missing == 0 {
 		p.tell(finding{good, "rights", "write, scripts, publish, subscribe, count listeners", ""})
 	}
 }
 
-// subscribe is over when the subscription is confirmed. The connection that had it is ended.
-func (p *patient) subscribe(ctx context.Context, cmd valkey.Completed) error {
+// heard has a script count who listens to the channel, as it is done to tell the living from the dead. Behind a
+// proxy others may be asked than those who are subscribed.
+func (p *patient) heard(channel string, cluster, counts bool) func(context.Context) error {
+	if !counts {
+		return func(context.Context) error { return nil }
+	}
+	what := "NUMSUB"
+	if cluster {
+		what = "SHARDNUMSUB"
+	}
+	script := "return redis.call('PUBSUB', ARGV[1], ARGV[2])[2]"
+	return func(ctx context.Context) error {
+		cmd := p.client.B().Eval().Script(script).Numkeys(1).Key(p.key).Arg(what, channel).Build()
+		n, err := p.client.Do(ctx, cmd).AsInt64()
+		if err == nil && n == 0 {
+			err = errUncounted
+		}
+		return err
+	}
+}
+
+// errUncounted: whoever lives would be taken for dead.
+var errUncounted = errors.New("a script does not count who has subscribed")
+
+// subscribe is over when the subscription is confirmed, and heard has said that it counts. The connection that had
+// it is ended.
+func (p *patient) subscribe(ctx context.Context, cmd valkey.Completed, heard func(context.Context) error) error {
 	ctx, cancel := limited(ctx)
 	defer cancel()
 	conn, release := p.client.Dedicate()
@@ -147,7 +178,7 @@ func (p *patient) subscribe(ctx context.Context, cmd valkey.Completed) error {
 	}
 	select {
 	case <-confirmed:
-		return nil
+		return heard(ctx)
 	case err := <-closed:
 		return err
 	case <-ctx.Done():

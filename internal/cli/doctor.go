@@ -93,6 +93,8 @@ func connectRemedy(err error) string {
 // rightRemedy says what to do about a command that was refused.
 func rightRemedy(err error, right string) string {
 	switch text := err.Error(); {
+	case errors.Is(err, errUncounted):
+		return "a proxy stands before the server: connect to the server itself, without it locks are lost"
 	case !denied(err):
 	case strings.Contains(text, "access") && strings.Contains(text, " key"):
 		return "this user may not use keys of that name: say -prefix P (as WithPrefix does) where it may use others,\n" +

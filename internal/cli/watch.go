@@ -73,7 +73,13 @@ func (v *view) run(ctx context.Context, locks *valkeysync.Client, key string) er
 	}()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	var last error
+	var last error // that was not told yet
+	tell := func() {
+		if last != nil {
+			v.note(last)
+			last = nil
+		}
+	}
 	blind := false // there are no notifications
 	for {
 		select {
@@ -82,7 +88,7 @@ func (v *view) run(ctx context.Context, locks *valkeysync.Client, key string) er
 			case !more && ctx.Err() != nil:
 				return nil
 			case !more && !blind:
-				return last
+				return orElseErr(last)
 			case !more:
 				changes = nil
 			case errors.Is(c.err, valkeysync.ErrNoNotifications):
@@ -90,12 +96,14 @@ func (v *view) run(ctx context.Context, locks *valkeysync.Client, key string) er
 				fmt.Fprintf(v.w.Err, "valkeysync watch: the server's keyspace notifications are off: looking every %v. To have it told at once: CONFIG SET notify-keyspace-events Kgxe\n", lookEvery)
 				v.look(ctx, locks, key)
 			case c.err != nil:
-				last = c.err
-				v.note(c.err)
+				tell()
+				last = c.err // to be told with the status, if it is the end
 			default:
+				tell()
 				v.show(c.st)
 			}
 		case <-tick.C:
+			tell()
 			if blind || v.live && v.lines > 0 {
 				v.look(ctx, locks, key)
 			}
@@ -111,10 +119,10 @@ func (v *view) run(ctx context.Context, locks *valkeysync.Client, key string) er
 }
 
 func (v *view) look(ctx context.Context, locks *valkeysync.Client, key string) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	limit, cancel := limited(ctx)
 	defer cancel()
-	switch st, err := locks.Status(ctx, key); {
-	case ctx.Err() != nil && err != nil:
+	switch st, err := locks.Status(limit, key); {
+	case ctx.Err() != nil: // interrupted
 	case err != nil:
 		v.note(err)
 	default:
@@ -193,4 +201,12 @@ func changeText(st valkeysync.Status) string {
 		}
 	}
 	return text
+}
+
+// orElseErr is err; there is one where a watch has ended by itself.
+func orElseErr(err error) error {
+	if err == nil {
+		err = errors.New("the server refuses to go on")
+	}
+	return err
 }
