@@ -108,6 +108,21 @@ func TestWatchTellsEveryChangeInALine(t *testing.T) {
 	}
 }
 
+func TestWatchLooksWhereItMayNotHear(t *testing.T) {
+	t.Parallel()
+	s := testserver.Start(t, testserver.Valkey, "--notify-keyspace-events", "Kgxe")
+	_, err := s.Do("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "resetchannels", "&valkeysync:*", "&__keyspace@0__:valkeysync:probe:*")
+	require.NoError(t, err)
+	r := start(t, "watch", "-url", "valkey://deaf:secret@"+s.Addr(), "k")
+	r.until(` free$`)
+	_, err = client(t, s).Mutex("k").LockContext(context.Background())
+	require.NoError(t, err)
+	r.until(` held: the test \(token [0-9]+\)$`)
+	require.NoError(t, r.cmd.Process.Signal(os.Interrupt))
+	require.Equal(t, 0, r.status(), &r.stderr)
+	require.Contains(t, r.stderr.String(), "may not hear the key's notifications: looking every 1s")
+}
+
 func TestWatchGoesOnWhenTheServerIsBack(t *testing.T) {
 	t.Parallel()
 	s := testserver.Start(t, testserver.Redis, "--notify-keyspace-events", "Kgxe")
