@@ -20,6 +20,7 @@
 //	defer mu.UnlockContext(ctx)
 //
 // Whoever waits sleeps until a message wakes it; whoever unlocks hands the lock to the next in the queue in
-// the same request. Nobody polls. README.md says what is promised and what is not, docs/protocol.md how it
+// the same request. Nobody polls. A [Quorum] makes mutexes that are held on a majority of several independent
+// servers. README.md says what is promised and what is not, docs/protocol.md how it
 // works.
 package valkeysync

@@ -149,6 +149,10 @@ func isReply(err error) bool {
 }
 
 func judge(err error) severity {
+	var several *QuorumError
+	if errors.As(err, &several) {
+		return several.severity()
+	}
 	for _, e := range []error{ErrClosed, ErrInvalidKey, ErrInvalidOption, ErrMismatch, ErrDeadlock, ErrTooLarge, ErrInvalidWeight} {
 		if errors.Is(err, e) {
 			return fatal

@@ -287,3 +287,37 @@ func ExampleClient_LockAll() {
 	// <nil>
 	// map[anna:80 ben:120]
 }
+
+// A lock on a majority of independent servers goes on when one of them is lost.
+func ExampleNewQuorum() {
+	var servers []*valkeysync.Client
+	var stops []func()
+	for range 3 {
+		clients, stop := start("host-a")
+		servers = append(servers, clients[0])
+		stops = append(stops, stop)
+	}
+	defer func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}()
+	quorum, err := valkeysync.NewQuorum(servers...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer quorum.Close()
+
+	mu := quorum.Mutex("orders")
+	ctx, err := mu.LockContext(context.Background())
+	if err != nil {
+		log.Fatal(err) // what each of the servers says
+	}
+	stops[2]() // one server is lost, and here its Client too
+	stops = stops[:2]
+	fmt.Println("still mine:", ctx.Err() == nil)
+	fmt.Println(mu.UnlockContext(ctx))
+	// Output:
+	// still mine: true
+	// <nil>
+}

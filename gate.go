@@ -203,6 +203,9 @@ func describe(value string) string {
 	if value == "" {
 		return ""
 	}
+	if name, ok := protocol.QuorumName(value); ok {
+		return name
+	}
 	h := protocol.ParseHolder(value)
 	switch {
 	case h.Foreign:

@@ -57,6 +57,13 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 		return nil, &WaitError{Key: h.keys.Lock, Err: contextEnd(ctx)}
 	}
 	w.opts = h.opts
+	if h.opts.contest != nil {
+		l, err := h.opts.contest.acquire(ctx, w)
+		if err == nil {
+			h.keep(l)
+		}
+		return l, err
+	}
 	g, err := h.c.enter(h.kind, &h.keys)
 	if err != nil {
 		return nil, err
@@ -152,10 +159,16 @@ func (h *handle) take(ctx context.Context) *Lease {
 
 // carried is the acquisition of this primitive that ctx carries, if it does: exactly that is meant.
 func (h *handle) carried(ctx context.Context) (*Lease, bool) {
-	l := carried(ctx, func(l *Lease) bool {
-		return l.gate.c == h.c && l.gate.kind == h.kind && l.gate.keys.Lock == h.keys.Lock
-	})
+	l := carried(ctx, h.gave)
 	return l, l != nil
+}
+
+// gave: the acquisition is of this primitive.
+func (h *handle) gave(l *Lease) bool {
+	if h.opts.contest != nil {
+		return h.opts.contest.gave(l)
+	}
+	return l.gate != nil && l.gate.c == h.c && l.gate.kind == h.kind && l.gate.keys.Lock == h.keys.Lock
 }
 
 func (h *handle) mustLock(mode protocol.Mode) {
@@ -171,6 +184,9 @@ func (h *handle) tryLock(mode protocol.Mode) bool {
 
 // tried is the result of a try that has no error to return; no is an ordinary reason for false.
 func (h *handle) tried(name string, err, no error) bool {
+	if several, ok := err.(*QuorumError); ok && several.severity() == fatal {
+		panic(err) // though one of them may be locked
+	}
 	switch {
 	case err == nil:
 		return true

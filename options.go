@@ -27,6 +27,8 @@ type options struct {
 	replicas  int
 	onLost    func(key string, err error)
 
+	contest *contest // set: of a lock on a majority of several servers
+
 	client clientOptions
 	made   bool // New is done: the Client's own options come too late
 	errs   []string
