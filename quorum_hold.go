@@ -94,7 +94,7 @@ func (s *stake) tend() {
 	// At first after a request's time limit: a server that was somebody else's for a moment, or answered late, is
 	// given its part then, so that the loss of another does not cost the majority.
 	due, fresh := began.Add(s.limit), true
-	pause := minPause
+	pause, once := minPause, false
 	var watches []*watch
 	defer func() {
 		for _, w := range watches {
@@ -121,6 +121,9 @@ func (s *stake) tend() {
 		if !started.IsZero() && s.pending == 0 { // all have answered, or will not
 			if s.count(func(p *share) bool { return p.kept == s.round }) >= s.q.need {
 				due, pause = started.Add(s.opts.lease/3), minPause
+				if once {
+					due, once = now.Add(s.limit), false
+				}
 			} else {
 				due = now.Add(pause)
 				pause = min(2*pause, max(minPause, s.opts.lease/10))
@@ -156,6 +159,7 @@ func (s *stake) tend() {
 		case <-s.kick:
 			s.lock()
 			started = time.Now()
+			once = s.mend         // and once more, for the first request after a gap finds a broken connection
 			s.renewLocked(s.mend) // beside one that is under way, which may wait for a server that does not answer
 			s.mend = false
 			s.unlock()

@@ -24,7 +24,7 @@ type rack struct {
 	proxies []*proxy.Proxy
 }
 
-func newRack(t *testing.T, n int) *rack {
+func newRack(t testing.TB, n int) *rack {
 	r := new(rack)
 	for i := range n {
 		s := testserver.Start(t, testserver.Flavors()[i%2], notifying...)
@@ -35,7 +35,7 @@ func newRack(t *testing.T, n int) *rack {
 }
 
 // quorum is another process; proxied: through the proxies.
-func (r *rack) quorum(t *testing.T, proxied bool, opts ...Option) *Quorum {
+func (r *rack) quorum(t testing.TB, proxied bool, opts ...Option) *Quorum {
 	t.Helper()
 	var clients []*Client
 	for i, s := range r.servers {
@@ -51,7 +51,7 @@ func (r *rack) quorum(t *testing.T, proxied bool, opts ...Option) *Quorum {
 	return q
 }
 
-func (r *rack) has(t *testing.T, i int, key string) bool {
+func (r *rack) has(t testing.TB, i int, key string) bool {
 	t.Helper()
 	return exists(t, r.servers[i], key)
 }
