@@ -97,6 +97,7 @@ func TestCluster(t *testing.T) {
 			{"over RESP2", c.resp2},
 			{"an acquisition is on the replica of its node", c.replicated},
 			{"notifications are switched on on every node", c.switchOn},
+			{"several locks over slots and nodes, and in one slot", c.several},
 			{"latest times go by the key's own node", c.clocks},
 			{"the nodes' addresses may be unknown to the cluster", c.unknownEndpoints},
 		} {
@@ -119,6 +120,27 @@ func (c *clustered) handOver(t *testing.T) {
 	}
 	require.EqualValues(t, 9, b.Stats().ByMessage)
 	require.Zero(t, b.Stats().WokenByTimer)
+}
+
+func (c *clustered) several(t *testing.T) {
+	a, b := c.client(t), c.client(t)
+	var shared []string
+	for _, key := range []string{"z", "y", "x"} {
+		shared = append(shared, key+"{several}")
+	}
+	for _, keys := range [][]string{c.keys("several-", 2), shared} {
+		held, err := a.LockAll(t.Context(), keys...)
+		require.NoError(t, err)
+		require.Len(t, Leases(held), len(keys))
+		got := make(chan locked, 1)
+		go func() {
+			ctx, err := b.LockAll(t.Context(), keys[1], keys[0])
+			got <- locked{ctx, err, time.Now()}
+		}()
+		c.waiting(t, a, min(keys[0], keys[1]), 1)
+		require.NoError(t, a.UnlockAll(held))
+		require.NoError(t, b.UnlockAll(arrives(t, got)))
+	}
 }
 
 // arrives is what an asynchronous lock gives, which must not take long.
