@@ -226,7 +226,7 @@ func TestIdleLockUnderCrashDetectionCostsLittle(t *testing.T) {
 					m := newClient(t, tap, opts...).Mutex("orders")
 					all.Go(func() { _, _ = m.LockContext(ctx) })
 				}
-				const while = 10 * time.Minute
+				const while = 2 * time.Minute
 				time.Sleep(time.Minute)
 				before := tap.total()
 				time.Sleep(while)
