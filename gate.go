@@ -169,7 +169,7 @@ func (g *gate) giveUp(ctx context.Context, w *waiter) error {
 	select {
 	case o := <-w.ready:
 		if l := o.lease; l != nil {
-			g.work(func() { _, _ = g.end(g.c.ctx, l) })
+			g.giveBack(l)
 		}
 	default:
 		w.gone = true
@@ -181,6 +181,9 @@ func (g *gate) giveUp(ctx context.Context, w *waiter) error {
 	}
 	return err
 }
+
+// giveBack ends an acquisition that nobody was told of, in the background. The gate's mutex is held.
+func (g *gate) giveBack(l *Lease) { g.work(func() { _, _ = g.end(g.c.ctx, l) }) }
 
 // waitError tells what is known of why w did not get it.
 func (g *gate) waitError(err error, w *waiter) *WaitError {

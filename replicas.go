@@ -53,7 +53,7 @@ func (g *gate) replicate(ctx context.Context, l *Lease) error {
 			err = fmt.Errorf("%w: %q: the replicas could not be asked: %w", ErrNotReplicated, g.keys.Lock, err)
 		}
 		g.mu.Lock()
-		g.work(func() { _, _ = g.end(g.c.ctx, l) })
+		g.giveBack(l)
 		g.unlock()
 		return err
 	}

@@ -224,7 +224,7 @@ func (j *joint) wait(ctx context.Context) []*Lease {
 	}
 	for _, l := range leases {
 		l.gate.mu.Lock()
-		l.gate.work(func() { _, _ = l.gate.end(j.c.ctx, l) })
+		l.gate.giveBack(l)
 		l.gate.unlock()
 	}
 	return nil

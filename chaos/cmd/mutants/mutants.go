@@ -74,7 +74,7 @@ var mutants = []mutant{
 			{scripts + "acquire.lua", "call('ZADD', queue, number(), e.raw)", "call('ZADD', queue, '-' .. number(), e.raw)"}}},
 	{"grant-kept", "a grant that raced with the end of its wait is not given back",
 		"", "TestTheEndOfTheContextComesBeforeTheLock|TestAWaitGivenUpInTheMomentOfTheGrantHandsOn", "", []edit{
-			{"gate.go", "if l := o.lease; l != nil {\n\t\t\tg.work", "if l := o.lease; l != nil && l.token == 0 {\n\t\t\tg.work"}}},
+			{"gate.go", "if l := o.lease; l != nil {\n\t\t\tg.giveBack", "if l := o.lease; l != nil && l.token == 0 {\n\t\t\tg.giveBack"}}},
 	{"no-farewell", "a wait that was given up is not told to the server, nor a stray grant sent back",
 		"", "TestAGrantForAnAttemptThatNobodyWaitsForIsAnsweredByLeave|TestALeaverGivesItsPlaceToThoseBehind|TestAWaitGivenUpInTheMomentOfTheGrantHandsOn", "", []edit{
 			{"attempt.go", "\ta.finish()\n\ta.forget()\n", "\ta.finish()\n"},
