@@ -132,15 +132,13 @@ func (a *attempt) unanswered() int64 {
 	return a.latest
 }
 
-// begin counts a request that is about to be sent, and end one that was answered or given up.
-func (a *attempt) begin(latest int64) (sent moment) {
+// begin counts a request that is sent now, and end one that was answered or given up.
+func (a *attempt) begin(sent moment, latest int64) {
 	a.inFlight++
 	a.latest = max(a.latest, latest)
-	sent = a.g.ear.now()
 	if a.sent.at.IsZero() {
 		a.sent = sent
 	}
-	return sent
 }
 
 func (a *attempt) end(err error) {
@@ -171,7 +169,7 @@ func (a *attempt) ask() (queued bool) {
 		cancel()
 	}
 	pause := minPause
-	began := time.Now()
+	var began time.Time
 	for {
 		try := a.alone != nil
 		if !try && g.ear.watch.session() == 0 {
@@ -183,8 +181,12 @@ func (a *attempt) ask() (queued bool) {
 			g.unlock()
 			return false
 		}
-		latest := g.ear.latest()
-		sent := a.begin(latest)
+		sent := g.ear.now()
+		latest := g.ear.latest(sent.at)
+		a.begin(sent, latest)
+		if began.IsZero() {
+			began = sent.at
+		}
 		limit := sent.at.Add(requestLimit)
 		if a.want.try {
 			limit = began.Add(requestLimit)
@@ -314,18 +316,18 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 	g := a.g
 	switch r.Outcome {
 	case protocol.Held:
-		lease := a.entry.Lease
+		lease, now := a.entry.Lease, time.Now()
 		until := sent.at.Add(r.Remaining - drift(lease))
 		if r.Remaining == protocol.Forever {
 			r.Remaining = lease // somebody took the expiry away; renewals set it anew
 			until = sent.at.Add(lease - drift(lease))
 		}
-		if !a.certain(until, sent.at) {
-			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", time.Since(sent.at))
+		if !a.certain(until, sent.at, now) {
+			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", now.Sub(sent.at))
 			a.startOver()
 			return false
 		}
-		g.granted(a, grant{value: r.Hold, number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
+		g.granted(a, grant{at: now, value: r.Hold, number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
 		return false
 	case protocol.Queued:
 		a.queued = true
@@ -358,12 +360,12 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 	}
 }
 
-// certain: something certain is left of a hold whose lease ends then and whose proof of life is that.
-func (a *attempt) certain(until, proof time.Time) bool {
+// certain: something certain is left now of a hold whose lease ends then and whose proof of life is that.
+func (a *attempt) certain(until, proof, now time.Time) bool {
 	if grace := a.entry.Grace; grace > 0 {
 		until = earlier(until, proof.Add(grace-drift(grace)))
 	}
-	return time.Now().Before(until)
+	return now.Before(until)
 }
 
 // schedule sets the timer of a waiter: at the front the holder's remaining lease, and never later than one
@@ -403,7 +405,7 @@ func (a *attempt) message(m protocol.Message, session int64) {
 		}
 		proof := until
 		until = until.Add(m.Lease - drift(m.Lease))
-		if !a.certain(until, proof) {
+		if !a.certain(until, proof, now) {
 			a.look() // nothing certain is left on arrival: no hold
 			return
 		}
@@ -411,7 +413,7 @@ func (a *attempt) message(m protocol.Message, session int64) {
 		if a.asking != nil {
 			a.asking.end() // Lock must not wait for a reply that says no more
 		}
-		g.granted(a, grant{number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true, proof: moment{proof, session}})
+		g.granted(a, grant{at: now, number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true, proof: moment{proof, session}})
 	case protocol.Front:
 		if a.front.IsZero() {
 			a.front = time.Now()
@@ -536,7 +538,8 @@ func (a *attempt) check(echo bool) {
 		g.unlock()
 		return
 	}
-	sent := a.begin(0)
+	sent := g.ear.now()
+	a.begin(sent, 0)
 	g.unlock()
 	heard := time.Duration(-1)
 	if a.want.opts.grace > 0 {

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -113,6 +112,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// scan is in what is timed, and a longer command takes it longer: it has to be quick.
 func (c *countedConn) scan(p []byte) {
 	for len(p) > 0 {
 		if c.skip > 0 {
@@ -132,16 +132,22 @@ func (c *countedConn) scan(p []byte) {
 			c.line = append(c.line, p...)
 			return
 		}
-		c.line = append(c.line, p[:i]...)
+		line := p[:i]
+		if len(c.line) > 0 {
+			c.line = append(c.line, line...)
+			line, c.line = c.line, c.line[:0]
+		}
 		p = p[i+1:]
-		n, _ := strconv.Atoi(string(bytes.TrimSpace(c.line[1:]))) // does not allocate: it does not escape
-		switch c.line[0] {
+		switch line[0] {
 		case '*':
 			c.head, c.name = true, c.name[:0]
 		case '$':
+			n := 0
+			for _, digit := range bytes.TrimSuffix(line[1:], []byte{'\r'}) {
+				n = 10*n + int(digit-'0')
+			}
 			c.skip = n + 2
 		}
-		c.line = c.line[:0]
 	}
 }
 

@@ -121,7 +121,7 @@ func (c *Client) Close() error {
 		c.mu.Lock()
 		c.closed = true
 		c.mu.Unlock()
-		c.each((*gate).close)
+		c.each(nil, (*gate).close)
 		close(c.empty)
 		limited, stop := context.WithTimeout(context.Background(), closeLimit)
 		c.crew.wait(limited)
@@ -153,7 +153,7 @@ func (c *Client) enter(kind protocol.Kind, keys *protocol.Keys) (*gate, error) {
 	if g == nil {
 		g = newGate(c, kind, keys)
 		g.ear = c.earFor(keys)
-		g.ear.gates[g] = struct{}{}
+		g.ear.users++
 		c.gates[id] = g
 	}
 	g.users++
@@ -170,7 +170,7 @@ func (c *Client) use(g *gate, more int) {
 	g.users += more
 	if g.users == 0 {
 		delete(c.gates, gateKey{g.kind, g.keys.Lock})
-		delete(g.ear.gates, g)
+		g.ear.users--
 		g.ear.rest()
 	}
 }
@@ -218,13 +218,15 @@ func (c *Client) untilDone(request func(ctx context.Context) error) {
 	}
 }
 
-// each calls f for every gate in use.
-func (c *Client) each(f func(*gate)) {
+// each calls f for every gate in use; with an ear, for those that use it.
+func (c *Client) each(ear *listener, f func(*gate)) {
 	c.mu.Lock()
 	gates := make([]*gate, 0, len(c.gates))
 	for _, g := range c.gates {
-		g.users++
-		gates = append(gates, g)
+		if ear == nil || g.ear == ear {
+			g.users++
+			gates = append(gates, g)
+		}
 	}
 	c.mu.Unlock()
 	for _, g := range gates {

@@ -85,13 +85,13 @@ func newHold(a *attempt, got grant) *hold {
 		a.g.ear.beat.join(h.grace)
 	}
 	h.renewAt = h.until.Add(drift(got.lease) - got.lease).Add(got.lease / 3)
-	if h.grace > 0 && time.Since(got.proof.at) > h.grace/3 {
-		h.renewAt = time.Now() // so much of the grace has passed that the next beat may come too late
+	if h.grace > 0 && got.at.Sub(got.proof.at) > h.grace/3 {
+		h.renewAt = got.at // so much of the grace has passed that the next beat may come too late
 	}
 	if c.stats.notifications.Load() {
-		h.watchAt = time.Now().Add(watchAfter)
+		h.watchAt = got.at.Add(watchAfter)
 	}
-	h.timer = time.AfterFunc(time.Until(h.next()), h.wake)
+	h.timer = time.AfterFunc(h.next().Sub(got.at), h.wake)
 	a.g.holds = append(a.g.holds, h)
 	a.g.uses++
 	if h.unheard() {

@@ -13,9 +13,8 @@ import (
 const earLinger = 30 * time.Second
 
 // listener is a gate's ear: it hears what the scripts say to the Client on its own channel. With one server
-// all gates share one
-// ear; in a cluster those that share a hash tag do, for the channel lies in the slot of the keys, on the
-// node that runs their scripts.
+// all gates share one ear; in a cluster those that share a hash tag do, for the channel lies in the slot of
+// the keys, on the node that runs their scripts.
 type listener struct {
 	c      *Client
 	tag    string // "": the one ear of a Client of one server
@@ -24,7 +23,7 @@ type listener struct {
 	offset atomic.Int64 // server ms - local ms, by the last reply about its keys; 0 before the first
 
 	// Guarded by the Client's mutex.
-	gates map[*gate]struct{}
+	users int         // gates that use it
 	idle  *time.Timer // set: nobody uses it, and it ends
 }
 
@@ -33,7 +32,7 @@ func (c *Client) earFor(keys *protocol.Keys) *listener {
 	tag := c.server.Tag(keys)
 	e := c.ears[tag]
 	if e == nil {
-		e = &listener{c: c, tag: tag, gates: map[*gate]struct{}{}}
+		e = &listener{c: c, tag: tag}
 		e.beat.ear, e.beat.kick = e, make(chan struct{}, 1)
 		e.watch = c.hub.watchOwn(c.server.Channel(c.id, tag), e.deliver, e.again)
 		c.ears[tag] = e
@@ -47,7 +46,7 @@ func (c *Client) earFor(keys *protocol.Keys) *listener {
 
 // rest has an ear end that nobody uses any more. The Client's mutex is held.
 func (e *listener) rest() {
-	if e.tag == "" || len(e.gates) > 0 {
+	if e.tag == "" || e.users > 0 {
 		return
 	}
 	c := e.c
@@ -84,10 +83,10 @@ func (e *listener) heard(now int64) {
 	e.c.offset.Store(offset)
 }
 
-// latest is the server time after which a request sent now must not be run any more. Before the first reply
+// latest is the server time after which a request sent then must not be run any more. Before the first reply
 // about these keys it goes by another node's clock, which may be wrong by any amount: too early, and the
 // script says what time it is; too late, and a farewell waits until it is past. So there always is one.
-func (e *listener) latest() int64 {
+func (e *listener) latest(sent time.Time) int64 {
 	offset := e.offset.Load()
 	if offset == 0 {
 		offset = e.c.offset.Load()
@@ -95,7 +94,7 @@ func (e *listener) latest() int64 {
 	if offset == 0 {
 		return 0 // New's first request
 	}
-	return offset + time.Since(e.c.start).Milliseconds() + requestLimit.Milliseconds()
+	return offset + sent.Sub(e.c.start).Milliseconds() + requestLimit.Milliseconds()
 }
 
 // deliver takes what a script said to us. It runs on the subscriber connection's reader.
@@ -139,20 +138,7 @@ func (e *listener) again(first bool) {
 func (e *listener) verifyHolds() { e.each((*gate).verify) }
 
 // each calls f for every gate that uses the ear.
-func (e *listener) each(f func(*gate)) {
-	c := e.c
-	c.mu.Lock()
-	gates := make([]*gate, 0, len(e.gates))
-	for g := range e.gates {
-		g.users++
-		gates = append(gates, g)
-	}
-	c.mu.Unlock()
-	for _, g := range gates {
-		f(g)
-		c.leave(g)
-	}
-}
+func (e *listener) each(f func(*gate)) { e.c.each(e, f) }
 
 // doubt: an attempt was dropped although we hear. It is found out whether that is on the node where the
 // scripts count: on a primary that was demoted, subscribers hear on and are not counted any more.

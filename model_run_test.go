@@ -288,7 +288,7 @@ func (p *play) compare(ended map[int]error) {
 func (p *play) waits() bool {
 	for i, c := range p.clients {
 		here, want := 0, 0
-		c.each(func(g *gate) {
+		c.each(nil, func(g *gate) {
 			g.mu.Lock()
 			defer g.unlock()
 			if g.keys.Lock == p.key {
@@ -313,7 +313,7 @@ func (p *play) told(st Status) bool {
 	told := true
 	for _, c := range p.clients {
 		waits := slices.ContainsFunc(st.Queue, func(w WaiterStatus) bool { return w.Client != c.id })
-		c.each(func(g *gate) {
+		c.each(nil, func(g *gate) {
 			g.mu.Lock()
 			defer g.unlock()
 			for _, h := range g.holds {

@@ -137,13 +137,14 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 	after := protocol.Queue // where nobody waits for more any longer, it is given back and that is all
 	var sent moment
 	if next != nil {
-		again, latest, after = &next.entry, g.ear.latest(), r.after
-		sent = next.begin(latest)
+		sent = g.ear.now()
+		again, latest, after = &next.entry, g.ear.latest(sent.at), r.after
+		next.begin(sent, latest)
 	}
 	g.unlock()
 
-	if end := time.Now().Add(requestLimit); limit.IsZero() || end.Before(limit) {
-		limit = end
+	if limit.IsZero() {
+		limit = time.Now().Add(requestLimit)
 	}
 	ctx := &r.first
 	if r.sent {

@@ -139,7 +139,7 @@ func TestSubscriberOnADemotedServerIsNoticed(t *testing.T) {
 		require.NoError(t, holder.ForceUnlock(t.Context(), "k"))
 		arrives(t, behind)
 		cancel()
-		waiter.each(func(g *gate) { g.gap(false) }) // it looks, by whatever reason
+		waiter.each(nil, func(g *gate) { g.gap(false) }) // it looks, by whatever reason
 		whole(waiter)
 		require.NoError(t, other.ForceUnlock(context.Background(), "k"))
 		arrives(t, got)

@@ -170,15 +170,12 @@ func (j *joint) drop(err error) {
 // ask sends the request, and tells each attempt what came of it.
 func (j *joint) ask() {
 	ear := j.attempts[0].g.ear
-	latest := ear.latest()
+	sent := ear.now()
+	latest := ear.latest(sent.at)
 	entries := make([]*protocol.Entry, len(j.attempts))
-	var sent moment
 	for i, a := range j.attempts {
 		a.g.mu.Lock()
-		begun := a.begin(latest)
-		if i == 0 {
-			sent = begun
-		}
+		a.begin(sent, latest)
 		entries[i] = &a.entry
 		a.g.unlock()
 	}

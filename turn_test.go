@@ -19,7 +19,7 @@ func TestTurnStaysInTheProcessWhileNobodyElseWaits(t *testing.T) {
 	testserver.Each(t, notifying, func(t *testing.T, s *testserver.Server) {
 		c := newClient(t, s.Client(t), WithTurn(defaultTurn), WithLease(time.Hour))
 		standing := func() (n int) {
-			c.each(func(g *gate) {
+			c.each(nil, func(g *gate) {
 				g.mu.Lock()
 				defer g.unlock()
 				n += len(g.waiters)

@@ -149,7 +149,11 @@ func (s *Server) Acquire(ctx context.Context, k *Keys, e Entry, try bool, latest
 	if try {
 		how = "try"
 	}
-	r, err := s.call(ctx, acquireScript, k, e.String(), how, itoa(latest))
+	entry, lease := e.text()
+	if e.Mode != Exclusive {
+		lease = ""
+	}
+	r, err := s.call(ctx, acquireScript, k, entry, how, itoa(latest), lease)
 	return r.full(&e), err
 }
 

@@ -84,6 +84,12 @@ func (e Entry) Ref() string { return e.Client + "#" + e.Attempt }
 
 // String is the entry as the server keeps it.
 func (e Entry) String() string {
+	s, _ := e.text()
+	return s
+}
+
+// text is the entry as the server keeps it, and the lease in it.
+func (e *Entry) text() (entry, lease string) {
 	b := make([]byte, 0, 128)
 	b = append(b, e.Client...)
 	b = append(b, '#')
@@ -93,13 +99,16 @@ func (e Entry) String() string {
 	b = append(b, ' ', byte(e.Mode), ' ')
 	b = strconv.AppendInt(b, e.Weight, 10)
 	b = append(b, ' ')
+	from := len(b)
 	b = strconv.AppendInt(b, e.Lease.Milliseconds(), 10)
+	to := len(b)
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, e.First.Milliseconds(), 10)
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, e.Grace.Milliseconds(), 10)
 	b = append(b, ' ')
-	return string(append(b, e.Name...))
+	entry = string(append(b, e.Name...))
+	return entry, entry[from:to]
 }
 
 // Hold is the hold of an attempt as the server keeps it: the proof of ownership in release and renew.

@@ -49,7 +49,7 @@ var (
 	alone    = []string{"keys", "clock", "write", "prelude"}
 	granting = []string{"keys", "clock", "write", "prelude", "grant"}
 
-	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "write", "acquire_alone", "prelude", "grant"}, "entry", "how", "latest")
+	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "write", "acquire_alone", "prelude", "grant"}, "entry", "how", "latest", "lease")
 	releaseScript = newScript("release", []string{"keys", "release_last", "clock", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
 	leaveScript   = newScript("leave", granting, "ref", "entry", "kind")
 	checkScript   = newScript("check", granting, "entry", "echo", "heard")

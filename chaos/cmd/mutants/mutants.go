@@ -86,11 +86,11 @@ var mutants = []mutant{
 		"rwmutex,long", "TestDeletedMarkerOfReadersComesBack|TestReadersAndPlainHoldersExcludeEachOther|TestForeignSetOverTheMarkerEndsTheReaders", "", []edit{
 			{scripts + "write.lua", "left = longest and int(math.max(longest - now, 1))", "left = longest and 150"},
 			{scripts + "write.lua", "mark(e.kind, only and ms)", "mark(e.kind, only and 150)"},
-			{scripts + "acquire_free.lua", "kind == 'm' or call('ZCARD', shared) == 0", "true"},
+			{scripts + "acquire_free.lua", "call('EXISTS', lock, shared, queue)", "call('EXISTS', lock, queue)"},
 			{scripts + "grant.lua", "return not held and (e.kind == 'm' or call('ZCARD', shared) == 0)", "return not held"}}},
 	{"late-requests", "a request that comes after its own leave is run",
 		"lose-one", "TestARequestThatComesTooLateIsRefused", "LatestTime", []edit{
-			{scripts + "acquire_free.lua", "if ARGV[4] ~= '0' and tonumber(now_ms) > tonumber(ARGV[4]) then", "if false then"}}},
+			{scripts + "acquire_free.lua", "if latest < now_ms and latest ~= '0' then", "if false then"}}},
 	{"beats-to-the-own-channel", "a beat counts whoever is subscribed to the Client's channel, an older connection too",
 		"long,net-refuse,grace-on", "TestABeatCountsNobodyButTheConnectionThatHears", "OwnChannel", []edit{
 			{"heartbeat.go", "e.c.server.Beat(ctx, channel)", "e.c.server.Beat(ctx, e.c.server.Channel(e.c.id, e.tag))"}}},

@@ -4,6 +4,7 @@
 -- ARGV[2] entry   the attempt
 -- ARGV[3] how     'queue' or 'try'
 -- ARGV[4] latest  server time (ms) after which the request is refused; 0 for none
+-- ARGV[5] lease   of one who excludes all others, in ms, as entry says as well; '' of one who may share
 --
 -- the hold itself: the attempt holds the lock, from now on and with its full lease; nobody waits.
 -- held, queued, gone: as in grant.lua. A 'gone' attempt was dropped in the same call.
