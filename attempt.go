@@ -19,6 +19,7 @@ type attempt struct {
 	alone  *waiter    // set: it is one goroutine's try, and not in the queue
 	after  []*release // what is given back here before it asks
 	down   *release   // the downgrade that it follows on: it cannot begin again, for a writer may have come between
+	kept   *keptPlace // set: nobody here wants it
 	latch             // over: granted, given up, or failed: what comes for it now finds nobody
 	queued bool       // the server has said that it waits
 
@@ -88,6 +89,7 @@ func (a *attempt) waiter() *waiter {
 func (a *attempt) finish() {
 	g := a.g
 	a.shut()
+	a.unkeep()
 	if a.alone != nil {
 		delete(g.tries, a.alone)
 	} else {
@@ -279,6 +281,7 @@ func (a *attempt) fail(err error, s severity) {
 		a.abandon()
 		return
 	}
+	a.unkeep()
 	g.fail(err, s)
 	g.settle()
 }

@@ -137,6 +137,7 @@ func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 		a.after = g.endLinger() // it was not for us, or we would have it
 	} else {
 		g.waiters = append(g.waiters, w)
+		g.resume(want)
 		g.endLinger()
 		a = g.start()
 	}
@@ -326,7 +327,7 @@ func (g *gate) try(w *waiter) *attempt {
 // settle makes the attempts fit the first waiters, after either have changed.
 func (g *gate) settle() {
 	for _, a := range slices.Backward(g.attempts) {
-		if a.waiter() == nil {
+		if a.waiter() == nil && (a.kept == nil || g.closed) {
 			a.abandon()
 		}
 	}
@@ -357,7 +358,7 @@ type grant struct {
 
 // granted: the attempt has become a hold.
 func (g *gate) granted(a *attempt, got grant) {
-	w := a.waiter()
+	w, kept := a.waiter(), a.kept
 	a.finish()
 	h := newHold(a, got)
 	if got.byMessage {
@@ -365,10 +366,12 @@ func (g *gate) granted(a *attempt, got grant) {
 	} else {
 		g.c.stats.byReply.Add(1)
 	}
-	if w != nil {
+	switch {
+	case w != nil:
 		h.begin(w.opts)
 		g.admit(h, w)
-	} else { // nobody wants it any more
+	case kept != nil && h.linger(time.Until(kept.until)): // nobody wants it yet
+	default: // nobody wants it any more
 		h.stop()
 		h.forget()
 	}
@@ -431,7 +434,7 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 	}
 	l.finish()
 	h.lease = slices.DeleteFunc(h.lease, func(other *Lease) bool { return other == l })
-	if len(h.lease) > 0 || g.handOver(h) || h.linger() {
+	if len(h.lease) > 0 || g.handOver(h) || h.linger(h.opts.linger) {
 		g.unlock()
 		return true, nil
 	}

@@ -32,7 +32,11 @@ func newRelease(h *hold, l *Lease, after protocol.After) *release {
 	g := h.g
 	g.ending = append(g.ending, h)
 	g.uses++
-	return &release{h: h, lease: l, next: g.start(), after: after}
+	next := g.start()
+	if next == nil && l != nil && after == protocol.Queue {
+		next = g.keepPlace(h)
+	}
+	return &release{h: h, lease: l, next: next, after: after}
 }
 
 // end: err is what became of it.

@@ -51,19 +51,18 @@ func (g *gate) handOver(h *hold) bool {
 	return true
 }
 
-// linger keeps a hold that nobody here wants, if it may, and reports whether it does.
-func (h *hold) linger() bool {
-	if h.opts.linger == 0 || h.contended || len(h.g.waiters) > 0 || h.handed >= maxHanded || h.shrinking != nil || !h.valid() {
+// linger keeps a hold that nobody here wants for d, if it may, and reports whether it does.
+func (h *hold) linger(d time.Duration) bool {
+	if d <= 0 || h.contended || len(h.g.waiters) > 0 || h.handed >= maxHanded || h.shrinking != nil || !h.valid() {
 		return false
 	}
-	now := time.Now()
-	h.lingerUntil = now.Add(h.opts.linger)
+	h.lingerUntil = time.Now().Add(d)
 	switch {
 	case h.lingerTimer == nil:
-		h.lingerTimer = time.AfterFunc(h.opts.linger, h.lingerOver)
+		h.lingerTimer = time.AfterFunc(d, h.lingerOver)
 		h.lingerAt = h.lingerUntil
 	case h.lingerAt.IsZero() || h.lingerAt.After(h.lingerUntil):
-		h.lingerTimer.Reset(h.opts.linger)
+		h.lingerTimer.Reset(d)
 		h.lingerAt = h.lingerUntil
 	}
 	return true

@@ -13,7 +13,7 @@ import (
 // ours is this library with its defaults.
 var ours = contestant{
 	name:     "valkeysync",
-	settings: "defaults (lease 10 s, renewed by itself; crash detection 2 s; turn 5 ms); `Lock` and `Unlock`",
+	settings: "defaults (lease 10 s, renewed by itself; crash detection 2 s; turn 2.5 ms); `Lock` and `Unlock`",
 	store:    inValkey,
 	join:     joinOurs(),
 }
