@@ -30,11 +30,9 @@ type attempt struct {
 	unsure   bool          // a request was never answered: it may still be run
 	latest   int64         // the latest server time that any request named
 
-	// Send time and server time of one request whose reply has come: what a grant's time is measured by, if
-	// it comes over the subscription of that time. Before the first, and over another (perhaps to a node with
-	// another clock), there is the send time alone.
-	sent   moment
-	server int64
+	// What a grant's time is measured by, if it comes over the subscription of that time. Before the first reply,
+	// and over another subscription, there is the send time alone.
+	read reading
 
 	wake    chan struct{} // capacity 1; nil: nobody waits for it
 	lookNow bool          // check without waiting for the timer
@@ -138,8 +136,8 @@ func (a *attempt) unanswered() int64 {
 func (a *attempt) begin(sent moment, latest int64) {
 	a.inFlight++
 	a.latest = max(a.latest, latest)
-	if a.sent.at.IsZero() {
-		a.sent = sent
+	if a.read.sent.at.IsZero() {
+		a.read.sent = sent
 	}
 }
 
@@ -330,11 +328,11 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 			a.startOver()
 			return false
 		}
-		g.granted(a, grant{at: now, value: r.Hold, number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent})
+		g.granted(a, grant{at: now, value: r.Hold, number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent, read: reading{sent, r.Now}})
 		return false
 	case protocol.Queued:
 		a.queued = true
-		a.sent, a.server = sent, r.Now
+		a.read = reading{sent, r.Now}
 		if a.front.IsZero() && r.Place == 1 {
 			a.front = time.Now()
 		}
@@ -399,15 +397,8 @@ func (a *attempt) message(m protocol.Message, session int64) {
 	switch m.Verb {
 	case protocol.Grant:
 		now := time.Now()
-		until := a.sent.at
-		if a.server != 0 && a.sent.session == session {
-			until = until.Add(time.Duration(m.Now-a.server) * time.Millisecond)
-		}
-		if until.After(now) {
-			until = now
-		}
-		proof := until
-		until = until.Add(m.Lease - drift(m.Lease))
+		proof, _ := a.read.when(m.Now, session, now)
+		until := proof.Add(m.Lease - drift(m.Lease))
 		if !a.certain(until, proof, now) {
 			a.look() // nothing certain is left on arrival: no hold
 			return
@@ -416,7 +407,7 @@ func (a *attempt) message(m protocol.Message, session int64) {
 		if a.asking != nil {
 			a.asking.end() // Lock must not wait for a reply that says no more
 		}
-		g.granted(a, grant{at: now, number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true, proof: moment{proof, session}})
+		g.granted(a, grant{at: now, number: m.Number, since: m.Now, until: until, lease: m.Lease, waiting: m.Waiting, byMessage: true, proof: moment{proof, session}, read: a.read})
 	case protocol.Front:
 		if a.front.IsZero() {
 			a.front = time.Now()

@@ -353,6 +353,7 @@ type grant struct {
 	lease         time.Duration // what the server gave
 	waiting       int           // behind it, in other processes
 	proof         moment        // when the Client was alive for certain
+	read          reading       // of the attempt, or of the reply
 	byMessage     bool
 }
 
@@ -503,6 +504,9 @@ func (g *gate) message(m protocol.Message, session int64) {
 		switch m.Verb {
 		case protocol.Waits:
 			h.contend()
+			if at, ok := h.read.when(m.Now, session, time.Now()); ok && session != 0 {
+				g.ear.beat.heard(moment{at, session})
+			}
 		case protocol.Lost:
 			h.verifyLocked()
 		}

@@ -24,6 +24,7 @@ type hold struct {
 	since  int64 // server ms
 	opts   *options
 	term   time.Duration // the lease that renewals set: the longest that any who shares it asked for
+	read   reading       // what the times in messages are measured by
 	latest int64         // until this server time a lost request of its attempt might still be run; 0: none was lost
 
 	until     time.Time                 // its lease is certain until then
@@ -67,7 +68,7 @@ func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
 		g: a.g, entry: a.entry, grace: a.entry.Grace, value: got.value, number: got.number, since: got.since, opts: a.want.opts,
-		term: a.entry.Lease, until: got.until,
+		term: a.entry.Lease, until: got.until, read: got.read,
 	}
 	h.lease = h.inline.lease[:0]
 	if h.value == "" {
@@ -307,7 +308,7 @@ func (h *hold) renew() {
 				g.ear.watch.expectEcho(sent.at)
 			}
 			c.stats.renewals.Add(1)
-			h.confirm(sent, r.Remaining)
+			h.confirm(reading{sent, r.Now}, r.Remaining)
 			if r.Waiting > 0 {
 				h.contend()
 			}
@@ -338,10 +339,10 @@ func (h *hold) renew() {
 }
 
 // confirm moves the certain time on: a renewal sent then has set the lease anew.
-func (h *hold) confirm(sent moment, remaining time.Duration) {
+func (h *hold) confirm(read reading, remaining time.Duration) {
 	h.renewing, h.lastErr = false, nil
-	h.renewAt = sent.at.Add(remaining / 3)
-	h.extend(sent, remaining)
+	h.renewAt = read.sent.at.Add(remaining / 3)
+	h.extend(read, remaining)
 	if h.renewMore || h.unheard() {
 		h.renewMore = false
 		h.renewLocked()
@@ -349,7 +350,9 @@ func (h *hold) confirm(sent moment, remaining time.Duration) {
 }
 
 // extend moves the certain time on to what was set by a request sent then.
-func (h *hold) extend(sent moment, remaining time.Duration) {
+func (h *hold) extend(read reading, remaining time.Duration) {
+	h.read = read
+	sent := read.sent
 	if until := sent.at.Add(remaining - drift(h.term)); until.After(h.until) {
 		h.until = until
 	}

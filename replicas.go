@@ -78,7 +78,7 @@ func (g *gate) spread(ctx context.Context, h *hold, value string, lease time.Dur
 		h.lose(takenOrDeleted(r.Holder))
 		return copies, nil
 	}
-	h.extend(sent, r.Remaining)
+	h.extend(reading{sent, r.Now}, r.Remaining)
 	h.copies = max(h.copies, copies)
 	return copies, nil
 }

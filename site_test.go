@@ -243,7 +243,7 @@ func watches(t testing.TB, m *Mutex) {
 		g.mu.Lock()
 		defer g.unlock()
 		a := g.attempt(protocol.Exclusive)
-		return a != nil && !a.front.IsZero() && a.sent.at.After(a.front)
+		return a != nil && !a.front.IsZero() && a.read.sent.at.After(a.front)
 	})
 }
 

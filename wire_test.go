@@ -90,18 +90,27 @@ func (c *tap) count(script string) int {
 func (c *tap) total() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, sent := range c.sent {
-		n += sent
+	for script, sent := range c.sent {
+		if script != "beat" {
+			n += sent
+		}
 	}
 	return n
 }
 
+// beats is how many beats were asked for.
+func (c *tap) beats() int { return c.count("beat") }
+
 func (c *tap) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult {
 	args := slices.Clone(cmd.Commands())
-	if args[0] != "EVALSHA" {
+	name := "beat"
+	switch args[0] {
+	case "EVALSHA":
+		name = scriptNames()[args[1]]
+	case "PUBLISH": // only a beat does
+	default:
 		return c.Client.Do(ctx, cmd)
 	}
-	name := scriptNames()[args[1]]
 	c.mu.Lock()
 	c.sent[name]++
 	r := c.all[name]

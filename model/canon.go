@@ -105,7 +105,7 @@ func (m *Model) canonClient(s *State, ci int8) {
 		}
 	}
 	for i := range c.nMessages {
-		if c.messages[i].verb == grantMsg {
+		if c.messages[i].verb == grantMsg || m.Told && c.messages[i].verb == waitsMsg {
 			m.since(s, &c.messages[i].at)
 		}
 	}

@@ -386,6 +386,16 @@ func (m *Model) replace(c *client) {
 	}
 }
 
+// told: a check has said to the holder that someone waits, over the present subscription.
+func (m *Model) told(s *State, c *client, at int8) {
+	if !m.keeps(ToldThen) {
+		at = s.now
+	}
+	if c.beatBy != c.hears || at > c.beat {
+		c.beat, c.beatBy = at, c.hears
+	}
+}
+
 // onMessage is what a client does with what a script said.
 func (m *Model) onMessage(s *State, ci int8) {
 	c := &s.clients[ci]
@@ -394,6 +404,9 @@ func (m *Model) onMessage(s *State, ci int8) {
 	switch {
 	case known && c.phase == holding:
 		c.contended = c.contended || x.verb == waitsMsg
+		if m.Told && x.verb == waitsMsg {
+			m.told(s, c, x.at)
+		}
 	case known && x.verb == grantMsg:
 		m.granted(s, ci, x)
 	case known && x.verb == frontMsg:

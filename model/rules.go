@@ -57,6 +57,9 @@ const (
 	Unbroken
 	// BeatCounted: a beat is a proof of life only if the server counted a listener. Without: any answer is.
 	BeatCounted
+	// ToldThen: what a check says to a holder is a proof of life of the time at which it was said. Without: of the
+	// time at which it arrives.
+	ToldThen
 	// OneProof: a renewal is one proof of life. Without: it stands for a whole lease.
 	OneProof
 	// ProofOnArrival: a grant whose proof of life is older than the grace when it arrives is no hold, as
@@ -86,7 +89,7 @@ const (
 var ruleNames = []string{
 	"Remaining", "LeaseInMessage", "SamePair", "SendAlone", "CountFirst", "NewName", "NumberAtGrant", "SameAnswer",
 	"TellFront", "TellAgain", "LeaveLost", "EndingAlone", "LatestTime", "LeaveAgain",
-	"OneSession", "BeatSession", "OwnChannel", "Unbroken", "BeatCounted", "OneProof", "ProofOnArrival", "OwnGrace", "Cut", "Prune", "PlaceTimer",
+	"OneSession", "BeatSession", "OwnChannel", "Unbroken", "BeatCounted", "ToldThen", "OneProof", "ProofOnArrival", "OwnGrace", "Cut", "Prune", "PlaceTimer",
 	"FrontTimer", "GapLook", "ShortFirst",
 }
 
@@ -118,6 +121,7 @@ func (r Rule) String() string {
 type Faults struct {
 	Lost    int8 // a client hears nothing of a request: lost, or its reply was, or both are late
 	Break   int8 // a subscriber connection breaks, unnoticed on either side at first
+	Close   int8 // the server closes a subscriber connection: what it said before still arrives
 	Crash   int8 // a client dies
 	GiveUp  int8 // a waiter's context ends
 	Renew   int8 // a holder renews
@@ -146,6 +150,7 @@ type Config struct {
 	Without  Rule
 	OnlyA    bool // faults, renewals and beats are A's alone
 	Mixed    bool // client A has crash detection off
+	Told     bool // what a check says to the holder is a proof of life
 	HalfOpen bool // connections of the dead stay open
 	Deaf     bool // a connection that hangs on a replica stays so
 	Ghost    bool // a SUBSCRIBE that client A gave up is under way from the beginning

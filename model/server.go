@@ -78,7 +78,7 @@ func (s *State) listeners(c int8) int8 {
 
 // tell publishes on a client's channel. An old, half-open connection swallows what it gets.
 func (m *Model) tell(s *State, c int8, x message) {
-	if !m.Timed && x.verb != grantMsg {
+	if !m.Timed && x.verb != grantMsg && !m.Told {
 		return // tells of nothing that the client may not do at any time
 	}
 	if to := &s.clients[c]; !to.dead && to.counted && to.intact && to.hears != 0 {
@@ -161,12 +161,15 @@ func (m *Model) grant(s *State, caller place, moved, readers bool) {
 
 // tellHolders: whoever holds learns that someone waits.
 func (m *Model) tellHolders(s *State) {
-	if !m.Sticky {
+	if !m.Sticky && !m.Told {
 		return // nobody cares
 	}
 	for _, h := range s.holds[:s.nHolds] {
 		x := message{verb: waitsMsg, attempt: h.attempt}
-		if c := &s.clients[h.client]; !slices.Contains(c.messages[:c.nMessages], x) { // another copy says nothing new
+		if m.Told {
+			x.at = s.now
+		}
+		if c := &s.clients[h.client]; c.nMessages < maxMessages && !slices.Contains(c.messages[:c.nMessages], x) { // another copy says nothing new
 			m.tell(s, h.client, x)
 		}
 	}

@@ -208,7 +208,7 @@ func (m *Model) connectionSteps(s *State, ci int8, emit func(event, *State)) {
 	if c.dead {
 		return
 	}
-	if c.hears != 0 && (!c.intact || c.replica) {
+	if c.hears != 0 && (!c.intact || c.replica || !c.counted) {
 		t := *s
 		m.unhear(&t.clients[ci])
 		emit(event{what: notices, client: ci}, &t)
@@ -260,6 +260,12 @@ func (m *Model) faultSteps(s *State, ci int8, emit func(event, *State)) {
 		t.clients[ci].intact = false
 		t.clients[ci].dropMessages()
 		emit(event{what: breaks, client: ci}, &t)
+	}
+	if s.left.Close > 0 && c.hears != 0 && c.intact && c.counted {
+		t := *s
+		t.left.Close--
+		t.clients[ci].counted = false
+		emit(event{what: serverCloses, client: ci}, &t)
 	}
 	if s.left.Demote > 0 && c.hears != 0 && c.intact && !c.replica {
 		t := *s

@@ -40,7 +40,7 @@ var mutants = []mutant{
 				"else\n    local before = tonumber(call('GET', fence) or 0) or 0\n    tell('grant', e, int(math.max(before + 1, tonumber(now_us))), e.first, 0)\n    if alive(e) then\n      hold(e, e.first)\n    end"}}},
 	{"full-lease-by-message", "a hold that a message tells is taken for one with the full lease",
 		"long,net-fade,grace-off", "TestAMessageIsTimedByTheLeaseThatItNames", "LeaseInMessage", []edit{
-			{"attempt.go", "until = until.Add(m.Lease - drift(m.Lease))", "until = until.Add(a.entry.Lease - drift(a.entry.Lease))"}}},
+			{"attempt.go", "until := proof.Add(m.Lease - drift(m.Lease))", "until := proof.Add(a.entry.Lease - drift(a.entry.Lease))"}}},
 	{"no-leave-after-loss", "the server keeps what a Client has taken for lost",
 		"long,net-fade", "TestALostHoldIsFollowedByLeave", "LeaveLost", []edit{
 			{"hold.go", "\t})\n\th.forget()\n\tg.settle()", "\t})\n\tg.settle()"}}},
@@ -97,6 +97,9 @@ var mutants = []mutant{
 	{"any-answer-is-a-beat", "a beat that nobody was counted for is a proof of life",
 		"long,net-refuse,grace-on", "TestABeatThatNobodyIsCountedForIsNone", "BeatCounted", []edit{
 			{"heartbeat.go", "\t\te.watch.rebuild()\n\t\treturn false", "\t\te.watch.rebuild()"}}},
+	{"told-just-now", "what a look says to the holder is a proof of life of when it arrives",
+		"long,net-fade,grace-on", "TestALookIsAProofOfLifeOfItsOwnTime", "ToldThen", []edit{
+			{"heartbeat.go", "return earlier(at, now), ok", "return now, ok"}}},
 	{"replaced-after-a-gap", "a connection goes on with the subscription of one that was closed before it",
 		"long,net-refuse,grace-on", "TestABeatDoesNotCountAConnectionThatCameAfterAGap", "Unbroken", []edit{
 			{"pubsub_link.go", "if err := s.drain(); err != nil {", "if err := s.drain(); false {"}}},
