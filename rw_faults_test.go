@@ -38,7 +38,7 @@ func TestSharedHoldsDoNotWakeThemselves(t *testing.T) {
 // A server that is out of memory refuses new holds and keeps those there are.
 func TestSharedHoldsOutliveAServerWithoutMemory(t *testing.T) {
 	eachServer(t, notifying, func(t *testing.T, s *testserver.Server) {
-		const lease = time.Second
+		const lease = 2 * time.Second
 		ctx := context.Background()
 		c := newClient(t, s.Client(t), WithLease(lease))
 		rw, other, sem := c.RWMutex("rw"), c.RWMutex("other"), c.Semaphore("sem", 5)
@@ -56,7 +56,7 @@ func TestSharedHoldsOutliveAServerWithoutMemory(t *testing.T) {
 		_, err = c.RWMutex("more still").TryRLockContext(ctx)
 		require.ErrorContains(t, err, "OOM")
 
-		<-time.After(3 * lease)
+		<-time.After(2 * lease)
 		require.NoError(t, r.Err(), "a reader is renewed")
 		require.NoError(t, p.Err(), "a permit is renewed")
 		require.NoError(t, sem.ReleaseContext(ctx, 2), "a part is released")

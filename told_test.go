@@ -39,7 +39,7 @@ func TestALookTellsTheHolderThatItLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		held, wire, look := told(t, b)
 		before := wire.beats() // New tries whether it hears
-		for range 15 { // the first third of the lease: then it would be renewed
+		for range 15 {         // the first third of the lease: then it would be renewed
 			time.Sleep(600 * time.Millisecond)
 			look()
 			require.NoError(t, held.Err())

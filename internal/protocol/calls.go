@@ -145,15 +145,15 @@ func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 // Acquire takes the lock for e where it is free and nobody waits, or joins the queue, or, with try, says
 // Busy. The server refuses the request after latest (its own time; 0 for no limit).
 func (s *Server) Acquire(ctx context.Context, k *Keys, e Entry, try bool, latest int64) (Reply, error) {
-	how := "queue"
-	if try {
-		how = "try"
-	}
 	entry, lease := e.text()
-	if e.Mode != Exclusive {
+	if e.Kind != MutexKind {
 		lease = ""
 	}
-	r, err := s.call(ctx, acquireScript, k, entry, how, itoa(latest), lease)
+	args := []string{entry, itoa(latest), lease, "try"}
+	if !try {
+		args = args[:3]
+	}
+	r, err := s.call(ctx, acquireScript, k, args...)
 	return r.full(&e), err
 }
 
@@ -215,7 +215,7 @@ const (
 // says; a place in the queue is not taken if the call arrives after latest.
 func (s *Server) Release(ctx context.Context, k *Keys, hold string, again *Entry, after After, latest int64) (Reply, error) {
 	if again == nil {
-		return s.call(ctx, releaseScript, k, hold, "", "0", string(after))
+		return s.call(ctx, releaseScript, k, hold)
 	}
 	r, err := s.call(ctx, releaseScript, k, hold, again.String(), itoa(latest), string(after))
 	return r.full(again), err

@@ -17,7 +17,7 @@ import (
 var files embed.FS
 
 // script is one of scripts/*.lua with what stands before it. args names its arguments, in order, as its
-// header does.
+// header does; the last may be left out where the header says so.
 type script struct {
 	name string
 	libs []string
@@ -49,7 +49,7 @@ var (
 	alone    = []string{"keys", "clock", "write", "prelude"}
 	granting = []string{"keys", "clock", "write", "prelude", "grant"}
 
-	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "write", "acquire_alone", "prelude", "grant"}, "entry", "how", "latest", "lease")
+	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "write", "acquire_alone", "prelude", "grant"}, "entry", "latest", "lease", "how")
 	releaseScript = newScript("release", []string{"keys", "release_last", "clock", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
 	leaveScript   = newScript("leave", granting, "ref", "entry", "kind")
 	checkScript   = newScript("check", granting, "entry", "echo", "heard")
@@ -72,7 +72,7 @@ func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, 
 
 // runOn is run for a script on the keys of more than one lock; k is the first.
 func (s *script) runOn(ctx context.Context, c valkey.Client, k *Keys, keys []string, tag string, args ...string) (valkey.ValkeyMessage, error) {
-	if len(args)+1 != len(s.args) {
+	if len(args)+1 > len(s.args) {
 		panic(fmt.Sprintf("valkeysync: script %s takes %v, got %d arguments", s.name, s.args, len(args)+1))
 	}
 	reply, err := s.lua.Exec(ctx, c, keys, append(append(make([]string, 0, mostArgs), tag), args...)).ToMessage()

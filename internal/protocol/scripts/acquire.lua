@@ -2,9 +2,9 @@
 -- Repeatable: the same attempt gets the same answer and never a second hold.
 --
 -- ARGV[2] entry   the attempt
--- ARGV[3] how     'queue' or 'try'
--- ARGV[4] latest  server time (ms) after which the request is refused; 0 for none
--- ARGV[5] lease   of one who excludes all others, in ms, as entry says as well; '' of one who may share
+-- ARGV[3] latest  server time (ms) after which the request is refused; 0 for none
+-- ARGV[4] lease   of a mutex, in ms, as entry says as well; '' of what may be shared
+-- ARGV[5] how     'try'; left out: it queues
 --
 -- the hold itself: the attempt holds the lock, from now on and with its full lease; nobody waits.
 -- held, queued, gone: as in grant.lua. A 'gone' attempt was dropped in the same call.
@@ -38,7 +38,7 @@ grant('', false, false)
 if not head() and fits(e) then
   local value = hold(e, e.lease)
   return value
-elseif ARGV[3] == 'try' then
+elseif ARGV[5] then
   local n = call('ZCARD', queue)
   return { 'busy', now, 0, 0, remaining(e.mode), n + 1, n, holder() }
 else

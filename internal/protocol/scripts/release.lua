@@ -3,7 +3,7 @@
 -- Repeatable: says what became of the second attempt.
 --
 -- ARGV[2] hold    the hold as it was granted
--- ARGV[3] entry   the new attempt, or ''
+-- ARGV[3] entry   the new attempt; left out with all that comes after it: there is none
 -- ARGV[4] latest  server time (ms) after which the new attempt is not queued; 0 for none
 -- ARGV[5] how     'queue' the new attempt; 'downgrade' a writer: the new attempt, a reader, has it at once;
 --                 'shrink' a permit: the new entry, with less weight, goes on with the same hold
@@ -12,9 +12,9 @@
 -- { 'lost', now, 0, 0, 0, 0, 0, holder }  was not ours any more
 -- the hold itself, held, queued, gone: what became of the new attempt, as of acquire
 local mine = parse(entry_of(ARGV[2]))
-local again = ARGV[3] ~= '' and parse(ARGV[3])
+local again = ARGV[3] and parse(ARGV[3])
 local caller = again and again.ref or ''
-local latest = tonumber(ARGV[4])
+local latest = tonumber(ARGV[4] or 0)
 local waiting = call('ZCARD', queue) -- reads first: a queue of another type stops the script here
 lapse(mine.kind)
 
