@@ -35,7 +35,7 @@ func TestStatusShowsHolderAndQueue(t *testing.T) {
 		waiting(t, s, "k", 1)
 		r = start(t, on(s, "status", "k")...)
 		require.Equal(t, 0, r.status(), &r.stderr)
-		require.Regexp(t, `(?m)^state    held\nholder   the test, for .*, lease ends in .*s, token [0-9]+\nwaiting   1\. the test$`, r.stdout.String())
+		require.Regexp(t, `(?m)^state    held\nholder   the test, for .*, lease ends in .*s, token [0-9]+\nwaiting   1\. the test, already .*s$`, r.stdout.String())
 
 		r = start(t, on(s, "status", "-json", "k")...)
 		require.Equal(t, 0, r.status(), &r.stderr)
