@@ -38,6 +38,7 @@ Exit status: 0, also where there are none; 2 wrong usage, or the server cannot b
 // lister is one run of ls.
 type lister struct {
 	w         World
+	base      string // the Client's prefix
 	prefix    string // the whole of it
 	all, json bool
 	limit     int
@@ -65,8 +66,7 @@ func lsCommand(w World, args []string) int {
 	if err != nil {
 		return w.wrongArgs("ls", lsUsage, err, cannotRun)
 	}
-	l.prefix = s.prefix + strings.Join(plain, "")
-	s.prefix = "" // what SCAN finds are whole keys
+	l.base, l.prefix = s.prefix, s.prefix+strings.Join(plain, "")
 	var end func()
 	if l.locks, l.client, end, err = s.both(w, nil); err != nil {
 		return w.fail("ls", ofKey(err), cannotRun)
@@ -99,10 +99,10 @@ func (l *lister) look(ctx context.Context) error {
 func (l *lister) add(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	st, err := l.locks.Status(ctx, name)
+	st, err := l.locks.Status(ctx, strings.TrimPrefix(name, l.base)) // what SCAN finds are whole keys
 	var reply *valkey.ValkeyError
-	if errors.As(err, &reply) && strings.Contains(reply.Error(), "WRONGTYPE") {
-		return nil // keys of another program that are named like ours
+	if errors.As(err, &reply) && strings.Contains(reply.Error(), "WRONGTYPE") || errors.Is(err, valkeysync.ErrInvalidKey) {
+		return nil // keys of another program that are named like ours, or one that is the prefix and no more
 	}
 	if err != nil {
 		return err

@@ -53,49 +53,48 @@ type ending struct {
 // judge says how a hold ended, by what was heard of its lock. slack is how late a notification may be: what comes
 // sooner after a hold was first seen may be about the one before.
 func (e *ending) judge(heard []event, slack time.Duration) loss {
-	var since []event
-	quiet := true // nothing at all was heard of the lock's own key
+	var of []event // of the lock and its queue, since the last look that found the hold
 	for _, one := range heard {
-		if one.name == unlockedHere && !one.at.Before(e.looked) {
+		switch {
+		case one.at.Before(e.looked):
+		case one.name == unlockedHere:
 			return ""
-		}
-		if one.at.Before(e.looked) {
-			continue
-		}
-		quiet = quiet && one.part != ""
-		if one.at.Sub(e.first) >= slack {
-			since = append(since, one)
+		case one.part == "" || one.part == ":queue":
+			of = append(of, one)
 		}
 	}
+	sure := func(one event) bool { return one.at.Sub(e.first) >= slack }
 	is := func(name string) bool {
-		return slices.ContainsFunc(since, func(one event) bool { return one.part == "" && one.name == name })
+		return slices.ContainsFunc(of, func(one event) bool { return one.part == "" && one.name == name && sure(one) })
 	}
-	foreign, shared := e.hold.Mode == "foreign", e.before.State == valkeysync.StateShared
-	over := !e.until.IsZero() && !e.until.After(e.gone)
-	var first event // of the lock or its queue
-	if i := slices.IndexFunc(since, func(one event) bool { return one.part == "" || one.part == ":queue" }); i >= 0 {
-		first = since[i]
-	}
+	quiet := !slices.ContainsFunc(of, func(one event) bool { return one.part == "" })
+	free := e.after.State == valkeysync.StateFree
 	switch {
 	case is("evicted"):
 		return lossEvicted
-	case is("expired"), over && (quiet || shared && !e.overdue):
+	case is("expired"):
+		return lossExpired
+	case e.before.State == valkeysync.StateShared && e.over() && !(free && quiet): // a reader's or a permit's makes no event
 		return lossExpired
 	case is("rename_from"):
 		return lossRenamed
-	case foreign: // how others unlock is their own business
+	case e.hold.Mode == "foreign": // how others unlock is their own business
 		return ""
-	case first.part == "" && first.name == "del" && e.before.Waiting > 0:
+	case e.before.Waiting > 0 && len(of) > 0 && of[0].part == "" && of[0].name == "del" && sure(of[0]):
 		return lossDeleted
-	case is("del"):
+	case slices.ContainsFunc(of, func(one event) bool { return one.part == "" && one.name == "del" }):
 		return ""
 	case isForeign(e.after):
 		return lossOverwritten
-	case quiet && e.after.State == valkeysync.StateFree && e.seen.Sub(e.first) >= slack:
+	case quiet && free && e.seen.Sub(e.first) >= slack:
 		return lossVanished
 	}
 	return ""
 }
+
+// over: its lease had ended when it was not found any more, unless it was renewed since the last look, which was then
+// put off for long.
+func (e *ending) over() bool { return !e.until.IsZero() && !e.until.After(e.gone) && !e.overdue }
 
 func isForeign(st valkeysync.Status) bool {
 	return st.State == valkeysync.StateForeign || st.State == valkeysync.StateNoExpiry

@@ -93,7 +93,7 @@ func usualPace() pace {
 	return pace{
 		tick: 100 * time.Millisecond, most: 100,
 		blind: 2 * time.Second, list: 10 * time.Second, old: time.Minute,
-		judge: 300 * time.Millisecond, fade: 30 * time.Second,
+		judge: 500 * time.Millisecond, fade: 30 * time.Second,
 		linger: 3 * time.Second, retry: time.Second,
 		push: 100 * time.Millisecond, alive: 15 * time.Second, writing: 10 * time.Second,
 		locks: 10_000, keys: 1_000_000, streams: 200,

@@ -394,7 +394,7 @@ func (s *session) settle(now time.Time) {
 			if !s.listen {
 				continue
 			}
-			if how := e.judge(r.heard, s.w.pace.judge/3); how != "" {
+			if how := e.judge(r.heard, s.w.pace.judge/2); how != "" {
 				s.doubt = s.doubt || how == lossVanished
 				s.w.board.note(lossEntry(how, e.before, e.hold, e.seen))
 			}
