@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "12"); err != nil { // they wait more than they work
+		panic(err)
+	}
 	goleak.VerifyTestMain(m,
 		// valkey-go closes the connection to a node that left the map, or was replaced, 5 s later, and looks at
 		// the map anew up to 1 s after it was told to.
