@@ -38,7 +38,7 @@ func TestThePageFollowsOtherProcesses(t *testing.T) {
 	tab.heldBy("orders", "process a")
 	require.Equal(t, "held", eval[string](tab, cell("orders", "State")))
 	require.Regexp(t, `^[0-9]+ s$`, eval[string](tab, cell("orders", "For")))
-	require.Regexp(t, `^[0-9] s$`, eval[string](tab, cell("orders", "Lease ends in")))
+	require.Regexp(t, `^[0-9] s$`, eval[string](tab, cell("orders", "Lease left")))
 	require.Regexp(t, `token [0-9]{19}$`, eval[string](tab, cell("orders", "Held by")))
 	b := holds(t, s, "orders", "process b", "-lease", "1s")
 	tab.heldBy("orders", "process a", "process b")

@@ -58,20 +58,24 @@ func connect(addr string, prefix string, change func(*valkey.ClientOption)) func
 		if change != nil {
 			change(&opt)
 		}
-		c, err := valkey.NewClient(opt)
-		if err != nil {
-			return nil, err
-		}
-		locks, err := valkeysync.New(c, valkeysync.WithLogger(quiet), valkeysync.WithPrefix(prefix))
-		if err != nil {
-			c.Close()
-			return nil, err
-		}
-		return &Connection{Locks: locks, Client: c, Close: func() {
-			_ = locks.Close()
-			c.Close()
-		}}, nil
+		return connection(opt, prefix)
 	}
+}
+
+func connection(opt valkey.ClientOption, prefix string) (*Connection, error) {
+	c, err := valkey.NewClient(opt)
+	if err != nil {
+		return nil, err
+	}
+	locks, err := valkeysync.New(c, valkeysync.WithLogger(quiet), valkeysync.WithPrefix(prefix))
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &Connection{Locks: locks, Client: c, Close: func() {
+		_ = locks.Close()
+		c.Close()
+	}}, nil
 }
 
 // served is a page, with a web server.
@@ -223,6 +227,13 @@ func (tab *tab) holds(key, name string, waiting int) lockJSON {
 func (tab *tab) free(key string) {
 	tab.t.Helper()
 	tab.until(key+" free", func() bool { l, ok := tab.locks[key]; return ok && l.State == "free" && l.FreeMS != nil })
+}
+
+// released waits until nobody is shown to hold a lock: it is free, or, where the connection is another by then, not
+// shown at all.
+func (tab *tab) released(key string) {
+	tab.t.Helper()
+	tab.until(key+" released", func() bool { return len(tab.locks[key].Holders) == 0 })
 }
 
 // lost waits for a line of the log about the key.

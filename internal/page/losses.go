@@ -30,7 +30,7 @@ const (
 var lossWords = map[loss]string{
 	lossExpired:     "The lease ran out and was not renewed: its holder died, hangs or was cut off.",
 	lossEvicted:     "The server evicted it for want of memory (maxmemory-policy).",
-	lossDeleted:     "Deleted while somebody waited, which no release does: a DEL, or somebody's unlock -force.",
+	lossDeleted:     "Deleted while somebody waited, which no release does: a DEL, or a forced unlock.",
 	lossRenamed:     "Its key was renamed.",
 	lossOverwritten: "Another program wrote over it, without a DEL.",
 	lossVanished:    "Gone without a notification: FLUSHALL or FLUSHDB, or one was missed.",
@@ -80,9 +80,9 @@ func (e *ending) judge(heard []event, slack time.Duration) loss {
 		return lossRenamed
 	case e.hold.Mode == "foreign": // how others unlock is their own business
 		return ""
-	case e.before.Waiting > 0 && len(of) > 0 && of[0].part == "" && of[0].name == "del" && sure(of[0]):
+	case e.before.Waiting > 0 && deleted(of, sure):
 		return lossDeleted
-	case slices.ContainsFunc(of, func(one event) bool { return one.part == "" && one.name == "del" }):
+	case slices.ContainsFunc(of, func(one event) bool { return one.part == "" && (one.name == "del" || one.name == omitted) }):
 		return ""
 	case isForeign(e.after):
 		return lossOverwritten
@@ -90,6 +90,20 @@ func (e *ending) judge(heard []event, slack time.Duration) loss {
 		return lossVanished
 	}
 	return ""
+}
+
+// deleted: the first that was heard of the lock was a DEL, and the queue had not been emptied before. A release deletes
+// the lock only when nobody waits, and whoever leaves the queue as the last makes it go.
+func deleted(of []event, sure func(event) bool) bool {
+	for _, one := range of {
+		switch {
+		case one.part == "":
+			return one.name == "del" && sure(one)
+		case one.name != "expire": // that is how it is kept
+			return false
+		}
+	}
+	return false
 }
 
 // over: its lease had ended when it was not found any more, unless it was renewed since the last look, which was then

@@ -183,6 +183,21 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+func TestTooManyEventsAreKnownToBeTooMany(t *testing.T) {
+	t.Parallel()
+	var events []event
+	start := time.Now()
+	for i := range 1000 {
+		events = trim(append(events, event{name: fmt.Sprint(i), at: start.Add(time.Duration(i))}))
+	}
+	require.LessOrEqual(t, len(events), mostEvents)
+	require.Equal(t, []string{"0", "999"}, []string{events[0].name, events[len(events)-1].name})
+	i := slices.IndexFunc(events, func(e event) bool { return e.name == omitted })
+	require.Equal(t, mostEvents/2, i)
+	require.Equal(t, events[i].at.Add(1), events[i+1].at, "it is as late as the last that it stands for")
+	require.Len(t, trim(events[:3]), 3)
+}
+
 func TestHowAHoldEndedIsJudgedByWhatWasHeard(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -214,6 +229,10 @@ func TestHowAHoldEndedIsJudgedByWhatWasHeard(t *testing.T) {
 		"released, nobody waits":                      {usual(0, free), []event{lock("del", 1990)}, ""},
 		"deleted while one waits":                     {usual(1, free), []event{lock("del", 1990)}, lossDeleted},
 		"deleted, and taken by the next":              {usual(1, held(0)), []event{lock("del", 1990), queue("del", 1991), lock("expire", 1991)}, lossDeleted},
+		"deleted, while those who wait looked":        {usual(2, held(1)), []event{queue("expire", 1985), lock("del", 1990), lock("expire", 1991)}, lossDeleted},
+		"deleted, but whose hold it was is in doubt":  {usual(2, held(1)), []event{lock("expire", 1985), lock("del", 1990), lock("expire", 1991)}, ""},
+		"too much happened to tell":                   {usual(1, foreign), []event{lock(omitted, 1985), lock("expire", 1990)}, ""},
+		"too much happened before a DEL":              {usual(1, free), []event{lock(omitted, 1985), lock("del", 1990)}, ""},
 		"handed over":                                 {usual(1, held(0)), []event{queue("del", 1990), lock("expire", 1990)}, ""},
 		"handed over, then released":                  {usual(1, free), []event{queue("del", 1980), lock("expire", 1980), lock("del", 1990)}, ""},
 		"who waited gave up, then released":           {usual(1, free), []event{queue("del", 1980), lock("del", 1990)}, ""},

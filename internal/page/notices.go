@@ -21,13 +21,17 @@ type event struct {
 	at   time.Time
 }
 
-// unlockedHere is the event of a page's own unlock.
-const unlockedHere = "unlocked here"
+const (
+	// unlockedHere is the event of a page's own unlock.
+	unlockedHere = "unlocked here"
+	// omitted stands for events that were too many to keep.
+	omitted = "omitted"
+)
 
 const (
-	// mostHeard is how many keys the inbox has, and mostEvents how many events for each.
+	// mostHeard is how many keys the inbox has, and mostEvents how many events of one are kept.
 	mostHeard  = 20_000
-	mostEvents = 32
+	mostEvents = 64
 )
 
 // inbox collects what is heard until the session comes for it. Whoever fills it does not wait.
@@ -49,15 +53,22 @@ func (i *inbox) add(lock string, e event) {
 		i.spilt = true
 		return
 	}
-	// The first ones and the latest say most.
-	if len(events) == mostEvents {
-		events = slices.Delete(events, mostEvents/2, mostEvents/2+1)
-	}
-	i.heard[lock] = append(events, e)
+	i.heard[lock] = trim(append(events, e))
 	select {
 	case i.kick <- struct{}{}:
 	default:
 	}
+}
+
+// trim keeps the first and the latest of too many events, and has one stand for those in between.
+func trim(events []event) []event {
+	const half = mostEvents / 2
+	if len(events) <= mostEvents {
+		return events
+	}
+	last := len(events) - half + 1
+	events[half] = event{name: omitted, at: events[last-1].at}
+	return slices.Delete(events, half+1, last)
 }
 
 // take empties it.

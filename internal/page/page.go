@@ -76,6 +76,7 @@ type pace struct {
 	blind     time.Duration // how old a look may get without notifications
 	list      time.Duration // between two lists of the locks without notifications, at least
 	old       time.Duration // how old a look may get with them
+	mapped    time.Duration // between two questions whether a cluster's primaries are the same
 	judge     time.Duration // how long notifications may be behind a look
 	fade      time.Duration // how long a lock that is free again is shown
 	linger    time.Duration // how long the server is watched after the last page
@@ -92,7 +93,7 @@ type pace struct {
 func usualPace() pace {
 	return pace{
 		tick: 100 * time.Millisecond, most: 100,
-		blind: 2 * time.Second, list: 10 * time.Second, old: time.Minute,
+		blind: 2 * time.Second, list: 10 * time.Second, old: time.Minute, mapped: 5 * time.Second,
 		judge: 500 * time.Millisecond, fade: 30 * time.Second,
 		linger: 3 * time.Second, retry: time.Second,
 		push: 100 * time.Millisecond, alive: 15 * time.Second, writing: 10 * time.Second,

@@ -11,6 +11,7 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/dial"
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
@@ -325,18 +326,72 @@ func TestALotOfLocks(t *testing.T) {
 
 func TestAClusterIsWatchedOnAllNodes(t *testing.T) {
 	t.Parallel()
-	c := testserver.StartCluster(t, testserver.Valkey, 3, 0, notifying...)
+	c := testserver.StartCluster(t, testserver.Valkey, 3, 1, notifying...)
 	a, err := valkeysync.New(c.Client(t), valkeysync.WithLogger(quiet), valkeysync.WithName("a"), valkeysync.WithLease(time.Minute))
 	require.NoError(t, err)
 	defer a.Close()
-	page := serve(t, c.Nodes()[0], nil).open()
+	page := serve(t, c.Nodes()[0], func(_ *Config, p *pace) { p.mapped = 200 * time.Millisecond }).open()
 	page.is(live)
-	for i := range 4 {
-		key := fmt.Sprint("k", i)
-		_, release := take(t, a, key)
-		page.holds(key, "a", 0)
-		release()
-		page.free(key)
+	follow := func() {
+		for i := range 4 {
+			key := fmt.Sprint("k", i)
+			_, release := take(t, a, key)
+			page.holds(key, "a", 0)
+			release()
+			page.released(key)
+		}
 	}
+	follow()
+	// Another primary has some of the slots; a lock that is held moves with them.
+	_, release := take(t, a, "k0")
+	got, _ := wait(t, a, "k0")
+	page.holds("k0", "a", 0)
+	c.Failover(c.Slot("k0"))
+	slot := c.Slot("k1")
+	_, releaseMoved := take(t, a, "k1")
+	page.holds("k1", "a", 0)
+	for _, n := range c.Nodes() {
+		if p := c.Primary(c.Slot("k0")); n == p && p != c.Primary(slot) {
+			c.MoveSlot(slot, n)
+			break
+		}
+	}
+	page.holds("k1", "a", 0)
+	releaseMoved()
+	page.released("k1")
+	release()
+	<-got
+	page.released("k0")
+	follow()
 	require.Empty(t, page.losses())
+}
+
+func TestAFailoverBySentinelIsFollowed(t *testing.T) {
+	t.Parallel()
+	s := testserver.StartSentinel(t, testserver.Valkey, 1, notifying...)
+	a, err := valkeysync.New(s.Client(t), valkeysync.WithLogger(quiet), valkeysync.WithName("a"))
+	require.NoError(t, err)
+	defer a.Close()
+	page := serve(t, s.Primary(), func(c *Config, _ *pace) {
+		c.Connect = func() (*Connection, error) {
+			opt, err := dial.Options(s.URL(), 2*time.Second)
+			if err != nil {
+				return nil, err
+			}
+			return connection(opt, "")
+		}
+	}).open()
+	page.is(live)
+	_, release := take(t, a, "before")
+	page.holds("before", "a", 0)
+	s.AwaitSettled()
+	s.Failover()
+	s.AwaitSettled() // the old primary takes writes for a moment, and loses them
+	_, releaseAfter := take(t, a, "after")
+	page.holds("after", "a", 0)
+	page.is(live)
+	releaseAfter()
+	page.released("after")
+	release()
+	page.released("before")
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,6 @@ const (
 	atOnce = 16
 	// lookLimit is how long one look may take.
 	lookLimit = 5 * time.Second
-	// mapEvery is how often a cluster is asked whether its primaries are the same.
-	mapEvery = 30 * time.Second
 	// mostPlain is how many keys that may be locks, or anything, are looked at in a round.
 	mostPlain = 2 * scan.Step
 )
@@ -172,12 +171,12 @@ func (s *session) round(ctx context.Context) (again bool, err error) {
 		return true, nil
 	}
 	s.remember(now)
-	keys := s.next(now)
+	keys := s.next()
 	if err := s.look(ctx, keys); err != nil {
 		return false, err
 	}
 	s.settle(time.Now())
-	if s.conn.Client.Mode() == valkey.ClientModeCluster && now.Sub(s.mapped) >= mapEvery {
+	if s.conn.Client.Mode() == valkey.ClientModeCluster && now.Sub(s.mapped) >= s.w.pace.mapped {
 		nodes, err := primaries(ctx, s.conn.Client)
 		if err != nil || !sameNodes(nodes, s.nodes) {
 			return err == nil, err
@@ -204,7 +203,7 @@ func (s *session) sort(ctx context.Context, heard map[string][]event) error {
 		written := slices.ContainsFunc(events, func(e event) bool { return e.name != "del" && e.name != "expired" && e.name != "evicted" })
 		switch {
 		case r != nil:
-			r.heard = append(r.heard, events...)
+			r.heard = trim(append(r.heard, events...))
 			renewed := !slices.ContainsFunc(events, func(e event) bool { return e.part != "" || e.name != "expire" })
 			s.want(key, renewed && len(r.view.st.Holders) > 0)
 		case helper:
@@ -250,6 +249,7 @@ func (s *session) remember(now time.Time) {
 	for key, r := range s.rows {
 		if f := r.view.free; !f.IsZero() && now.Sub(f) >= s.w.pace.fade {
 			delete(s.rows, key)
+			delete(s.later, key)
 			s.w.board.put(key, nil)
 			continue
 		}
@@ -259,24 +259,27 @@ func (s *session) remember(now time.Time) {
 				end = at
 			}
 		}
-		if now.Sub(r.sent) >= old && r.view.free.IsZero() || !end.IsZero() && now.After(end) {
+		switch {
+		case !end.IsZero() && now.After(end):
+			s.want(key, false)
+		case now.Sub(r.sent) >= old && r.view.free.IsZero():
 			s.want(key, true)
 		}
 	}
 }
 
-// next are the locks to look at in this round.
-func (s *session) next(now time.Time) []string {
-	var keys []string
-	for _, from := range []map[string]bool{s.soon, s.later} {
-		for key := range from {
-			if len(keys) == s.w.pace.most {
-				return keys
-			}
-			delete(s.soon, key)
-			delete(s.later, key)
-			keys = append(keys, key)
-		}
+// next are the locks to look at in this round. Of those that can wait, those come first that have waited longest.
+func (s *session) next() []string {
+	keys := slices.Collect(maps.Keys(s.soon))
+	if len(keys) < s.w.pace.most {
+		later := slices.DeleteFunc(slices.Collect(maps.Keys(s.later)), func(key string) bool { return s.soon[key] || s.rows[key] == nil })
+		slices.SortFunc(later, func(a, b string) int { return s.rows[a].sent.Compare(s.rows[b].sent) })
+		keys = append(keys, later...)
+	}
+	keys = keys[:min(len(keys), s.w.pace.most)]
+	for _, key := range keys {
+		delete(s.soon, key)
+		delete(s.later, key)
 	}
 	return keys
 }
@@ -332,6 +335,7 @@ func (s *session) show(key string, st valkeysync.Status, sent, at time.Time) {
 		r = &row{first: map[string]time.Time{}}
 		s.rows[key] = r
 	}
+	slices.SortFunc(st.Holders, func(a, b valkeysync.HolderStatus) int { return cmp.Compare(a.Token, b.Token) }) // the server has them by their leases' ends
 	v := &view{st: st, at: at}
 	if old := r.view; old != nil {
 		s.compare(r, st, sent, at)

@@ -57,7 +57,7 @@ function ticking(row, e, f) {
 
 // ---- The table.
 
-const heads = ['Lock', 'State', 'Held by', 'For', 'Lease ends in', 'Waiting', ''];
+const heads = ['Lock', 'State', 'Held by', 'For', 'Lease left', 'Waiting', ''];
 
 function makeRow(id) {
   const tr = element('tr', { role: 'row' });
