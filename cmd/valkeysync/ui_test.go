@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,7 +73,7 @@ func TestUIListensToThisMachineAloneUnlessItIsToldOtherwise(t *testing.T) {
 	r := start(t, on(s, "ui", "-listen", "0.0.0.0:0", "-allow-remote", "-host", "locks.example")...)
 	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(r.page(), "http://"), "/"))
 	require.NoError(t, err)
-	require.Contains(t, r.stderr.String(), "WARNING")
+	require.Eventually(t, func() bool { return strings.Contains(r.stderr.String(), "WARNING") }, runLimit, time.Millisecond)
 	for host, status := range map[string]int{"locks.example": 200, "127.0.0.1": 200, "evil.example": 403} {
 		req, err := http.NewRequest("GET", "http://127.0.0.1:"+port+"/", nil)
 		require.NoError(t, err)

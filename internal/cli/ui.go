@@ -112,10 +112,10 @@ func (l *listening) serve(w World, s *server) error {
 		Connect: connect, Server: dial.Shown(s.url), Prefix: s.prefix, DB: opt.SelectDB, Hosts: l.hosts, AllowUnlock: l.allowUnlock,
 	})
 	web := &http.Server{Handler: p, ReadHeaderTimeout: headLimit, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(w.logger().Handler(), slog.LevelWarn)}
-	fmt.Fprintf(w.Out, "The page is at http://%s/ until this is interrupted.\n", listener.Addr())
 	if remote {
 		fmt.Fprintln(w.Err, "valkeysync ui: WARNING: other machines may reach this page, and there is no login.")
 	}
+	fmt.Fprintf(w.Out, "The page is at http://%s/ until this is interrupted.\n", listener.Addr())
 	failed := make(chan error, 1)
 	go func() { failed <- web.Serve(listener) }()
 	select {
