@@ -210,6 +210,8 @@ function render() {
   let text = `${number(locks.size)} ${locks.size === 1 ? 'lock' : 'locks'}`;
   if (words.length) text = `${number(found.length)} of ${text} match`;
   if (found.length > shown.length) text += `, ${number(found.length - shown.length)} of them not shown: filter to find them`;
+  // To those who hear the page it is told while they filter, and not whenever some lock comes or goes.
+  at('count').ariaLive = document.activeElement === at('filter') ? 'polite' : 'off';
   set(at('count'), first ? '' : text);
 }
 
