@@ -39,15 +39,14 @@ var lossWords = map[loss]string{
 
 // ending is a hold that is no more, until it is known how it ended: notifications may come after the look.
 type ending struct {
-	hold    valkeysync.HolderStatus
-	before  valkeysync.Status // as it was last seen
-	until   time.Time         // when its lease was to end, as last seen; zero: never
-	looked  time.Time         // when that look was sent
-	first   time.Time         // when it was first seen
-	gone    time.Time         // when the look was sent that did not find it
-	seen    time.Time         // when that look was answered
-	after   valkeysync.Status
-	overdue bool // a look at it was due for long
+	hold   valkeysync.HolderStatus
+	before valkeysync.Status // as it was last seen
+	until  time.Time         // when its lease was to end, as last seen; zero: never
+	looked time.Time         // when that look was sent
+	first  time.Time         // when it was first seen
+	gone   time.Time         // when the look was sent that did not find it
+	seen   time.Time         // when that look was answered
+	after  valkeysync.Status
 }
 
 // judge says how a hold ended, by what was heard of its lock. slack is how late a notification may be: what comes
@@ -69,12 +68,15 @@ func (e *ending) judge(heard []event, slack time.Duration) loss {
 	}
 	quiet := !slices.ContainsFunc(of, func(one event) bool { return one.part == "" })
 	free := e.after.State == valkeysync.StateFree
+	// Its lease had ended when it was not found any more, unless it was renewed and nobody looked for long.
+	over := !e.until.IsZero() && !e.until.After(e.gone) &&
+		!slices.ContainsFunc(of, func(one event) bool { return one.part == "" && e.gone.Sub(one.at) > slack })
 	switch {
 	case is("evicted"):
 		return lossEvicted
 	case is("expired"):
 		return lossExpired
-	case e.before.State == valkeysync.StateShared && e.over() && !(free && quiet): // a reader's or a permit's makes no event
+	case e.before.State == valkeysync.StateShared && over && !(free && quiet): // a reader's or a permit's makes no event
 		return lossExpired
 	case is("rename_from"):
 		return lossRenamed
@@ -105,10 +107,6 @@ func deleted(of []event, sure func(event) bool) bool {
 	}
 	return false
 }
-
-// over: its lease had ended when it was not found any more, unless it was renewed since the last look, which was then
-// put off for long.
-func (e *ending) over() bool { return !e.until.IsZero() && !e.until.After(e.gone) && !e.overdue }
 
 func isForeign(st valkeysync.Status) bool {
 	return st.State == valkeysync.StateForeign || st.State == valkeysync.StateNoExpiry

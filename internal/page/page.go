@@ -75,6 +75,7 @@ type pace struct {
 	most      int           // looks in a round
 	blind     time.Duration // how old a look may get without notifications
 	list      time.Duration // between two lists of the locks without notifications, at least
+	rest      int           // and at least so many times as long as a list takes, however many keys there are
 	old       time.Duration // how old a look may get with them
 	mapped    time.Duration // between two questions whether a cluster's primaries are the same
 	judge     time.Duration // how long notifications may be behind a look
@@ -93,7 +94,7 @@ type pace struct {
 func usualPace() pace {
 	return pace{
 		tick: 100 * time.Millisecond, most: 100,
-		blind: 2 * time.Second, list: 10 * time.Second, old: time.Minute, mapped: 5 * time.Second,
+		blind: 2 * time.Second, list: 10 * time.Second, rest: 20, old: time.Minute, mapped: 5 * time.Second,
 		judge: 500 * time.Millisecond, fade: 30 * time.Second,
 		linger: 3 * time.Second, retry: time.Second,
 		push: 100 * time.Millisecond, alive: 15 * time.Second, writing: 10 * time.Second,

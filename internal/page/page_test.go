@@ -254,7 +254,7 @@ func TestWithoutNotificationsThePageSaysSoAndLooks(t *testing.T) {
 	testserver.Each(t, nil, func(t *testing.T, s *testserver.Server) {
 		t.Parallel()
 		a := client(t, s, valkeysync.WithName("a"), valkeysync.WithLease(time.Minute))
-		page := serve(t, s, func(_ *Config, p *pace) { p.blind, p.list = 50*time.Millisecond, 200*time.Millisecond }).open()
+		page := serve(t, s, func(_ *Config, p *pace) { p.blind, p.list, p.rest = 50*time.Millisecond, 200*time.Millisecond, 1 }).open()
 		page.is(blind)
 		require.Contains(t, page.state.Text, "CONFIG SET notify-keyspace-events Kgxe")
 		_, release := take(t, a, "orders")
@@ -275,7 +275,7 @@ func TestAUserWhoMayNotHearIsToldSo(t *testing.T) {
 	do(t, s, "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "resetchannels", "&valkeysync:*", "&__keyspace@0__:valkeysync:probe:*")
 	a := client(t, s, valkeysync.WithName("a"))
 	page := serve(t, s, func(c *Config, p *pace) {
-		p.blind, p.list = 50*time.Millisecond, 200*time.Millisecond
+		p.blind, p.list, p.rest = 50*time.Millisecond, 200*time.Millisecond, 1
 		c.Connect = connect(s.Addr(), "", func(o *valkey.ClientOption) { o.Username, o.Password = "deaf", "secret" })
 	}).open()
 	page.is(blind)

@@ -54,7 +54,6 @@ type row struct {
 	first   map[string]time.Time // when each hold was first seen
 	heard   []event              // since the last look but one, or so
 	endings []ending
-	due     time.Time // since when a look is due; zero: it is not
 }
 
 // session connects and watches until ctx ends (nil), or another session is wanted (nil), or the connection is lost.
@@ -183,8 +182,7 @@ func (s *session) round(ctx context.Context) (again bool, err error) {
 		}
 		s.mapped = now
 	}
-	// A list takes a twentieth of the time at most, however many keys there are.
-	if (s.spilt || !s.listen) && now.Sub(s.listed) >= max(s.w.pace.list, 20*s.took) {
+	if (s.spilt || !s.listen) && now.Sub(s.listed) >= max(s.w.pace.list, time.Duration(s.w.pace.rest)*s.took) {
 		return false, s.list(ctx)
 	}
 	return false, nil
@@ -229,9 +227,6 @@ func (s *session) sort(ctx context.Context, heard map[string][]event) error {
 
 // want has a lock looked at.
 func (s *session) want(key string, later bool) {
-	if r := s.rows[key]; r != nil && r.due.IsZero() {
-		r.due = time.Now()
-	}
 	if later {
 		s.later[key] = true
 	} else {
@@ -355,7 +350,7 @@ func (s *session) show(key string, st valkeysync.Status, sent, at time.Time) {
 	if r.view == nil || !r.view.same(v) {
 		s.w.board.put(key, v)
 	}
-	r.view, r.sent, r.first, r.due = v, sent, first, time.Time{}
+	r.view, r.sent, r.first = v, sent, first
 	s.forget(r)
 }
 
@@ -369,7 +364,6 @@ func (s *session) compare(r *row, st valkeysync.Status, sent, at time.Time) {
 		if id := identity(h); !still[id] {
 			r.endings = append(r.endings, ending{
 				hold: h, before: r.view.st, until: endOf(h, r.view.at), looked: r.sent, first: r.first[id], gone: sent, seen: at, after: st,
-				overdue: !r.due.IsZero() && sent.Sub(r.due) > s.w.pace.judge,
 			})
 		}
 	}
