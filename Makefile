@@ -25,7 +25,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 .PHONY: servers
-servers: ## install valkey-server and redis-server where they are missing (Debian, Ubuntu)
+servers: ## install valkey-server, redis-server and chromium where they are missing (Debian, Ubuntu)
 	@tools/install-servers
 
 .PHONY: test

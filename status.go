@@ -47,6 +47,7 @@ type WaiterStatus struct {
 	Client string
 	Mode   string
 	Weight int64
+	Waited time.Duration // for how long it has its place in the queue
 }
 
 // statusQueue is how many waiting processes Status lists.
@@ -105,10 +106,16 @@ func (c *Client) Status(ctx context.Context, key string) (Status, error) {
 	}
 	for _, m := range st.Queue {
 		if e, ok := protocol.ParseEntry(m.Value); ok {
-			s.Queue = append(s.Queue, WaiterStatus{Name: e.Name, Client: e.Client, Mode: modeName(e), Weight: e.Weight})
+			s.Queue = append(s.Queue, WaiterStatus{Name: e.Name, Client: e.Client, Mode: modeName(e), Weight: e.Weight, Waited: waited(m, st)})
 		}
 	}
 	return s, nil
+}
+
+// waited is for how long an entry has had its place: places are numbers, which follow the server's clock unless it
+// was set back.
+func waited(m protocol.Member, st protocol.Standing) time.Duration {
+	return time.Duration(max(0, st.Now-m.Score/1000)) * time.Millisecond
 }
 
 func holderStatus(h protocol.Holder, st protocol.Standing, left time.Duration) HolderStatus {

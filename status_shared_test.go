@@ -44,8 +44,8 @@ func TestStatusOfReadersAndWhoWaits(t *testing.T) {
 			Held: time.Second, Remaining: 9 * time.Second,
 		}, byName["two"])
 		require.Equal(t, []WaiterStatus{
-			{Name: "three", Client: three.id, Mode: "exclusive", Weight: 1},
-			{Name: "two", Client: two.id, Mode: "reader", Weight: 1},
+			{Name: "three", Client: three.id, Mode: "exclusive", Weight: 1, Waited: time.Second},
+			{Name: "two", Client: two.id, Mode: "reader", Weight: 1, Waited: time.Second},
 		}, st.Queue)
 		require.Equal(t, 2, st.Waiting)
 		require.Zero(t, st.Size)

@@ -35,7 +35,7 @@ func TestStatusShowsHolderAndQueue(t *testing.T) {
 		waiting(t, s, "k", 1)
 		r = start(t, on(s, "status", "k")...)
 		require.Equal(t, 0, r.status(), &r.stderr)
-		require.Regexp(t, `(?m)^state    held\nholder   the test, for .*, lease ends in .*s, token [0-9]+\nwaiting   1\. the test$`, r.stdout.String())
+		require.Regexp(t, `(?m)^state    held\nholder   the test, for .*, lease ends in .*s, token [0-9]+\nwaiting   1\. the test, already .*s$`, r.stdout.String())
 
 		r = start(t, on(s, "status", "-json", "k")...)
 		require.Equal(t, 0, r.status(), &r.stderr)
@@ -254,6 +254,11 @@ func TestTheRightsInTheReadmeAreEnough(t *testing.T) {
 		require.Zero(t, keys(t, s))
 		r = start(t, "run", "-url", url, "-prefix", "app:", "k", "--", "echo", "held")
 		require.Equal(t, 0, r.status(), &r.stderr)
+		_, err = s.Do("ACL", "SETUSER", "app", "+scan", "+getrange") // docs/operations.md
+		require.NoError(t, err)
+		r = start(t, "ls", "-url", url, "-prefix", "app:", "-all")
+		require.Equal(t, 0, r.status(), &r.stderr)
+		require.Regexp(t, `(?m)^app:k +free`, r.stdout.String())
 		r = start(t, "doctor", "-url", url)
 		require.Equal(t, 1, r.status(), "%s%s", &r.stdout, &r.stderr)
 		require.Regexp(t, `(?m)^FAIL +write +.*\n +→ this user may not use keys of that name: say -prefix P`, r.stdout.String())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/valkeysync/valkeysync"
 	"github.com/valkeysync/valkeysync/internal/dial"
+	"github.com/valkeysync/valkeysync/internal/words"
 )
 
 const benchUsage = `Usage: valkeysync bench [-duration D]
@@ -182,7 +183,7 @@ func (s samples) print(w World, name string, commands float64) {
 	if commands > 0 {
 		cost = fmt.Sprintf("%.2f", commands)
 	}
-	fmt.Fprintf(w.Out, "%-28s %10s %10s %10d %12s\n", name, short(s.at(50)), short(s.at(99)), len(s), cost)
+	fmt.Fprintf(w.Out, "%-28s %10s %10s %10d %12s\n", name, words.Short(s.at(50)), words.Short(s.at(99)), len(s), cost)
 }
 
 func total(c *dial.Commands) int64 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/valkeysync/valkeysync"
 	"github.com/valkeysync/valkeysync/internal/dial"
+	"github.com/valkeysync/valkeysync/internal/words"
 )
 
 // patient is the server that doctor looks at.
@@ -71,7 +72,7 @@ func (p *patient) identity(ctx context.Context) bool {
 	say := func(field string) string {
 		m := hello[field]
 		s, _ := m.ToString()
-		return printable(s)
+		return words.Printable(s)
 	}
 	name, version, mode, role := say("server"), say("version"), say("mode"), say("role")
 	f := finding{good, "server", fmt.Sprintf("%s %s, %s, %s", name, version, mode, role), ""}
@@ -282,7 +283,7 @@ func (p *patient) clocks(ctx context.Context) {
 	}
 	text := fmt.Sprintf("%s this machine's", apart(here))
 	if len(all) > 1 {
-		text = fmt.Sprintf("%s between %d nodes, %s", short(most-least), len(all), text)
+		text = fmt.Sprintf("%s between %d nodes, %s", words.Short(most-least), len(all), text)
 	}
 	if most-least > clockLimit {
 		p.tell(finding{warned, "clock", text, "after a failover tokens rise by the next server's clock: set the clocks by NTP"})
@@ -297,9 +298,9 @@ func (p *patient) clocks(ctx context.Context) {
 
 func apart(d time.Duration) string {
 	if d < 0 {
-		return short(-d) + " behind"
+		return words.Short(-d) + " behind"
 	}
-	return short(d) + " ahead of"
+	return words.Short(d) + " ahead of"
 }
 
 // clockAhead is how much a server's clock is ahead of ours, give or take half a round trip.
@@ -338,7 +339,7 @@ func (p *patient) distance(ctx context.Context) {
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	f := finding{good, "round trip", fmt.Sprintf("%s, %s at the most", short(took[times/2]), short(took[times-1])), ""}
+	f := finding{good, "round trip", fmt.Sprintf("%s, %s at the most", words.Short(took[times/2]), words.Short(took[times-1])), ""}
 	if took[times/2] > 100*time.Millisecond {
 		f.verdict, f.remedy = warned, "every lock that somebody waits for costs half of it: a server nearby is better for locks"
 	}

@@ -8,6 +8,7 @@
 //	status.go      status, and how a lock is shown
 //	watch.go       watch
 //	ls.go          ls
+//	ui.go          ui; the page itself is internal/page
 //	unlock.go      unlock
 //	doctor.go      doctor; checks.go its checks
 //	bench.go       bench
@@ -54,6 +55,7 @@ func commands() []command {
 		{"status", "who holds a lock, and who waits for it", statusUsage, statusCommand},
 		{"watch", "the same, as it changes", watchUsage, watchCommand},
 		{"ls", "all locks whose keys begin so", lsUsage, lsCommand},
+		{"ui", "the same of all locks, as it changes, on a page for a browser", uiUsage, uiCommand},
 		{"unlock", "take a lock from whoever has it", unlockUsage, unlockCommand},
 		{"doctor", "can this server be used, and what would make it better", doctorUsage, doctorCommand},
 		{"bench", "what a lock costs on your own server", benchUsage, benchCommand},

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/words"
 )
 
 // call runs the program in this process.
@@ -99,27 +100,8 @@ func TestTheNameOfAHolderCanAlwaysBeShown(t *testing.T) {
 	for _, command := range []string{"x", "/bin/x\ny", strings.Repeat("ä", 200), "\xff"} {
 		name := holderName(command)
 		require.LessOrEqual(t, len(name), 128)
-		require.Equal(t, name, printable(name))
+		require.Equal(t, name, words.Printable(name))
 	}
-}
-
-func TestHelperKeysNameTheirLock(t *testing.T) {
-	for key, lock := range map[string]string{
-		"{orders}:queue": "orders", "{orders}:fence": "orders", "{a:b}:shared": "a:b",
-		"{a}:lock:fence": "{a}:lock", "x{a}y:queue": "x{a}y", "{a}b{c}:queue": "{a}b{c}",
-		"orders": "", "orders:queue": "", "{orders}": "", "{orders}:other": "",
-	} {
-		is, ok := lockOf(key)
-		require.Equal(t, lock, is, key)
-		require.Equal(t, lock != "", ok, key)
-	}
-}
-
-func TestAPrefixMatchesItselfAlone(t *testing.T) {
-	require.Equal(t, []string{"*"}, (&lister{}).patterns())
-	require.Equal(t, []string{"a:*", "{a:*"}, (&lister{prefix: "a:"}).patterns())
-	require.Equal(t, []string{"{a}*"}, (&lister{prefix: "{a}"}).patterns())
-	require.Equal(t, `a\*\?\[\]\\*`, (&lister{prefix: `a*?[]\`}).patterns()[0])
 }
 
 func TestWhatAShellReads(t *testing.T) {

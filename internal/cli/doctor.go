@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/valkeysync/valkeysync/internal/dial"
+	"github.com/valkeysync/valkeysync/internal/words"
 )
 
 const doctorUsage = `Usage: valkeysync doctor
@@ -58,7 +59,7 @@ func doctorCommand(w World, args []string) int {
 		fmt.Fprintf(w.Out, "\n%s cannot be used like that.\n", dial.Shown(s.url))
 		return negative
 	case count[warned] > 0:
-		fmt.Fprintf(w.Out, "\n%s can be used; %s above.\n", dial.Shown(s.url), plural(int64(count[warned]), "thing is better changed, see", "things are better changed, see"))
+		fmt.Fprintf(w.Out, "\n%s can be used; %s above.\n", dial.Shown(s.url), words.Plural(int64(count[warned]), "thing is better changed, see", "things are better changed, see"))
 	default:
 		fmt.Fprintf(w.Out, "\n%s can be used, and all is well.\n", dial.Shown(s.url))
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/valkeysync/valkeysync"
 )
@@ -230,7 +231,7 @@ func holderName(command string) string {
 	}
 	name := host + "/" + filepath.Base(command)
 	name = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return '?'
 		}
 		return r

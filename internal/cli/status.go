@@ -8,10 +8,10 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/words"
 )
 
 const statusUsage = `Usage: valkeysync status [-json] KEY
@@ -71,8 +71,8 @@ func ofKey(err error) error {
 func table(st valkeysync.Status) string {
 	var b strings.Builder
 	row := func(name, value string) { fmt.Fprintf(&b, "%-8s %s\n", name, value) }
-	row("key", printable(st.Key))
-	row("state", stateText(st))
+	row("key", words.Printable(st.Key))
+	row("state", words.State(st))
 	for _, h := range st.Holders {
 		row("holder", holderText(h))
 	}
@@ -92,40 +92,16 @@ func table(st valkeysync.Status) string {
 	return strings.ReplaceAll(b.String(), " \n", "\n")
 }
 
-func stateText(st valkeysync.Status) string {
-	switch st.State {
-	case valkeysync.StateHeld:
-		return "held"
-	case valkeysync.StateForeign:
-		return "held by another program"
-	case valkeysync.StateNoExpiry:
-		return "held by another program, without an expiry"
-	case valkeysync.StateShared: // there is a holder
-		if owner, ok := strings.CutPrefix(st.Holders[0].Mode, "owner "); ok {
-			return fmt.Sprintf("held by owner %s, in %s", printable(owner), plural(int64(len(st.Holders)), "process", "processes"))
-		}
-		if st.Size == 0 {
-			return "read by " + strconv.Itoa(len(st.Holders))
-		}
-		var out int64
-		for _, h := range st.Holders {
-			out += h.Weight
-		}
-		return fmt.Sprintf("%d of %d permits out", out, st.Size)
-	}
-	return string(st.State)
-}
-
 func holderText(h valkeysync.HolderStatus) string {
-	parts := []string{printable(h.Name)}
+	parts := []string{words.Printable(h.Name)}
 	if h.Mode == "permit" {
-		parts = append(parts, plural(h.Weight, "permit", "permits"))
+		parts = append(parts, words.Plural(h.Weight, "permit", "permits"))
 	}
 	if h.Token > 0 {
-		parts = append(parts, "for "+short(h.Held))
+		parts = append(parts, "for "+words.Short(h.Held))
 	}
 	if h.Remaining >= 0 {
-		parts = append(parts, "lease ends in "+short(h.Remaining))
+		parts = append(parts, "lease ends in "+words.Short(h.Remaining))
 	} else {
 		parts = append(parts, "no expiry")
 	}
@@ -136,17 +112,17 @@ func holderText(h valkeysync.HolderStatus) string {
 }
 
 func waiterText(q valkeysync.WaiterStatus) string {
-	s := printable(q.Name)
-	if owner, ok := strings.CutPrefix(q.Mode, "owner "); ok {
-		return s + ", for owner " + printable(owner)
+	s := words.Printable(q.Name)
+	if owner, ok := words.Owner(q.Mode); ok {
+		s += ", for owner " + owner
 	}
 	switch q.Mode {
 	case "reader":
 		s += ", to read"
 	case "permit":
-		s += ", for " + plural(q.Weight, "permit", "permits")
+		s += ", for " + words.Plural(q.Weight, "permit", "permits")
 	}
-	return s
+	return s + ", already " + words.Short(q.Waited)
 }
 
 // advice says what a person can do about a lock that stands oddly.
@@ -185,10 +161,11 @@ type holderJSON struct {
 }
 
 type waiterJSON struct {
-	Name   string `json:"name"`
-	Client string `json:"client"`
-	Mode   string `json:"mode"`
-	Weight int64  `json:"weight"`
+	Name     string `json:"name"`
+	Client   string `json:"client"`
+	Mode     string `json:"mode"`
+	Weight   int64  `json:"weight"`
+	WaitedMS int64  `json:"waited_ms"`
 }
 
 func writeJSON(out io.Writer, st valkeysync.Status) error {
@@ -209,17 +186,9 @@ func jsonOf(st valkeysync.Status) statusJSON {
 		j.Holders = append(j.Holders, o)
 	}
 	for _, q := range st.Queue {
-		j.Queue = append(j.Queue, waiterJSON(q))
+		j.Queue = append(j.Queue, waiterJSON{q.Name, q.Client, q.Mode, q.Weight, q.Waited.Milliseconds()})
 	}
 	return j
-}
-
-// printable is text of somebody else's, which must not steer our terminal.
-func printable(s string) string {
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
 }
 
 // shellWord is a word that a shell reads as s.
@@ -234,24 +203,4 @@ func shellWord(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-func plural(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.FormatInt(n, 10) + " " + many
-}
-
-// short writes a duration as people say it.
-func short(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return d.Round(time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/words"
 )
 
 const unlockUsage = `Usage: valkeysync unlock -force [-yes] KEY
@@ -61,7 +62,7 @@ func unlock(w World, locks *valkeysync.Client, key string, yes bool) (int, error
 		return cannotRun, err
 	}
 	if len(st.Holders) == 0 {
-		fmt.Fprintf(w.Out, "%s is free: there is nothing to take.\n", printable(st.Key))
+		fmt.Fprintf(w.Out, "%s is free: there is nothing to take.\n", words.Printable(st.Key))
 		return fine, nil
 	}
 	fmt.Fprint(w.Out, table(st))

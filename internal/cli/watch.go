@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/words"
 )
 
 const watchUsage = `Usage: valkeysync watch KEY
@@ -184,20 +185,20 @@ func (v *view) draw() {
 func changeText(st valkeysync.Status) string {
 	var holders []string
 	for _, h := range st.Holders {
-		s := printable(h.Name)
+		s := words.Printable(h.Name)
 		if h.Token > 0 {
 			s += fmt.Sprintf(" (token %d)", h.Token)
 		}
 		holders = append(holders, s)
 	}
-	text := stateText(st)
+	text := words.State(st)
 	if len(holders) > 0 {
 		text += ": " + strings.Join(holders, ", ")
 	}
 	if st.Waiting > 0 {
 		var names []string
 		for _, q := range st.Queue[:min(5, len(st.Queue))] {
-			names = append(names, printable(q.Name))
+			names = append(names, words.Printable(q.Name))
 		}
 		text += fmt.Sprintf("; %d waiting: %s", st.Waiting, strings.Join(names, ", "))
 		if st.Waiting > len(names) {
