@@ -75,21 +75,23 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 		}
 		return l, err
 	}
+	trace := h.trace(ctx, w)
 	pause := minPause
 	for {
 		l, err := g.acquire(ctx, w)
 		if err != nil {
-			return nil, err
+			return nil, trace.failed(err)
 		}
 		if w.opts.replicas > 0 {
 			err = g.replicate(ctx, l)
 		}
 		if err == nil {
+			trace.acquired(ctx, l)
 			h.keep(l)
 			return l, nil
 		}
 		if !errors.Is(err, ErrLeaseLost) && (!w.patient || judge(err) == fatal) {
-			return nil, err
+			return nil, trace.failed(err)
 		}
 		h.c.opts.client.logger.Warn("valkeysync: trying again", "key", h.keys.Lock, "error", err)
 		sleep(ctx, pause) // an acquisition with a ctx that has ended says so

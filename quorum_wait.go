@@ -60,6 +60,17 @@ func (c *contest) acquire(ctx context.Context, w want) (*Lease, error) {
 	if l, err := c.reenter(ctx, w); l != nil || err != nil {
 		return l, err
 	}
+	trace := c.h.trace(ctx, w)
+	l, err := c.win(ctx, w)
+	if err != nil {
+		return nil, trace.failed(err)
+	}
+	trace.acquired(ctx, l)
+	return l, nil
+}
+
+// win is acquire for what ctx does not carry.
+func (c *contest) win(ctx context.Context, w want) (*Lease, error) {
 	if !c.q.enter() {
 		return nil, ErrClosed
 	}
