@@ -50,7 +50,7 @@ func (s *stake) loseLocked(cause Cause) {
 	s.later(func() {
 		l.onLost(lost)
 		if cause != CauseClosed {
-			s.q.log().Warn("valkeysync: lease lost", "key", lost.Key, "cause", string(cause), "error", lost.Err)
+			events.leaseLost.to(s.q.log(), logKey(lost.Key), logCause(cause), logError(lost.Err))
 		}
 	})
 }

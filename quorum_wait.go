@@ -27,7 +27,7 @@ type contest struct {
 func newContest(q *Quorum, h *handle) *contest {
 	return &contest{q: q, h: h, turnstiles: sync.OnceValue(func() (all []*Mutex) { // most are never needed
 		for _, m := range q.members {
-			t := m.c.Mutex("turnstile", WithLease(h.opts.lease), WithLinger(0), WithReplicas(0), WithMaxHold(0), WithOnLost(nil))
+			t := m.c.Mutex("turnstile", WithLease(h.opts.lease), WithLinger(0), WithReplicas(0), WithMaxHold(0), WithOnLost(nil), WithTracer(nil))
 			t.keys, t.err = protocol.KeysFor("", h.keys.Turnstile()) // which has the prefix already
 			all = append(all, t)
 		}
@@ -143,7 +143,7 @@ func (b *bid) ask() (*Lease, error) {
 		return nil, r.err
 	case r.answered < b.q.need && !b.logged:
 		b.logged = true
-		b.q.log().Warn("valkeysync: no majority of the servers answers; trying again", "key", b.h.keys.Lock, "error", r.err)
+		events.noMajority.to(b.q.log(), logKey(b.h.keys.Lock), logError(r.err))
 	}
 	return nil, nil
 }
