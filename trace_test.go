@@ -577,3 +577,14 @@ func TestATracerThatPanicsLeavesNothingHeld(t *testing.T) {
 type noContext struct{ Trace }
 
 func (noContext) Acquired(context.Context, *Lease, Grant) context.Context { return nil }
+
+func TestWithoutATracerNothingIsAllocatedForIt(t *testing.T) {
+	m := (&Client{opts: defaultOptions()}).Mutex("orders")
+	ctx := t.Context()
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		trace := m.trace(ctx, want{mode: protocol.Exclusive, weight: 1})
+		trace.acquired(ctx, nil)
+		_ = trace.failed(nil)
+		trace.released(nil)
+	}))
+}
