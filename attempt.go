@@ -256,7 +256,7 @@ func (a *attempt) ask() (queued bool) {
 func (a *attempt) failed(err error, lasted time.Duration) {
 	g := a.g
 	if g.lastErr == nil {
-		g.c.opts.client.logger.Warn("valkeysync: request failed; repeating it", "key", g.keys.Lock, "error", err)
+		events.requestFailed.to(g.c.opts.client.logger, logKey(g.keys.Lock), logError(err))
 	}
 	g.lastErr = err
 	s := judge(err)
@@ -324,7 +324,7 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 			until = sent.at.Add(lease - drift(lease))
 		}
 		if !a.certain(until, sent.at, now) {
-			g.c.opts.client.logger.Warn("valkeysync: the lease was over when the reply came; trying again. If this goes on, WithLease is too short for this network", "key", g.keys.Lock, "lease", lease, "after", now.Sub(sent.at))
+			events.leaseTooShort.to(g.c.opts.client.logger, logKey(g.keys.Lock), logLease(lease), logAfter(now.Sub(sent.at)))
 			a.startOver()
 			return false
 		}

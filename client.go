@@ -207,7 +207,7 @@ func (c *Client) untilDone(request func(ctx context.Context) error) {
 		cancel()
 		if err == nil || judge(err) == fatal && (!isReply(err) || time.Since(began) > cleanUpLimit) {
 			if err != nil {
-				c.opts.client.logger.Error("valkeysync: could not clean up", "error", err)
+				events.cleanupFailed.to(c.opts.client.logger, logError(err))
 			}
 			return
 		}

@@ -18,6 +18,7 @@ type Lease struct {
 	began time.Time
 	held  atomic.Int64 // weight that is not released yet; changed under the Semaphore's mutex
 	over  atomic.Bool  // given back or lost, for readers without the mutex
+	by    uint8        // how it came about: an index of grants
 
 	// Guarded by the keeper's mutex.
 	ended   bool
@@ -26,6 +27,7 @@ type Lease struct {
 	lostCh  chan struct{}
 	cancel  context.CancelCauseFunc
 	release *release // under way or done
+	trace   *tracing
 }
 
 // keeper is what a lease stands on: a hold on one server, or one on a majority of several. Its mutex guards
@@ -100,6 +102,7 @@ func (l *Lease) lose(err *LostError) {
 		cancel := l.cancel
 		l.on.later(func() { cancel(err) })
 	}
+	l.traceLost(err)
 }
 
 // onLost tells whoever asked for it with WithOnLost.
@@ -159,7 +162,11 @@ func (l *Lease) context(parent context.Context) context.Context {
 	if carried(parent, func(other *Lease) bool { return other == l }) != nil {
 		return parent
 	}
-	ctx, cancel := context.WithCancelCause(parent)
+	from := parent
+	if l.trace != nil {
+		from = l.trace.held
+	}
+	ctx, cancel := context.WithCancelCause(from)
 	l.on.lock()
 	defer l.on.unlock()
 	switch lost := l.lost; {

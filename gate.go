@@ -370,7 +370,7 @@ func (g *gate) granted(a *attempt, got grant) {
 	switch {
 	case w != nil:
 		h.begin(w.opts)
-		g.admit(h, w)
+		g.admit(h, w, got.byMessage)
 	case kept != nil && h.linger(time.Until(kept.until)): // nobody wants it yet
 	default: // nobody wants it any more
 		h.stop()
@@ -380,8 +380,12 @@ func (g *gate) granted(a *attempt, got grant) {
 }
 
 // admit lets the one in that the hold is for, and with a reader all readers that wait here.
-func (g *gate) admit(h *hold, first *waiter) {
-	first.ready <- outcome{lease: g.lend(h, first.opts)}
+func (g *gate) admit(h *hold, first *waiter, message bool) {
+	l := g.lend(h, first.opts)
+	if l.by = byReply; message {
+		l.by = byMessage
+	}
+	first.ready <- outcome{lease: l}
 	keep := g.waiters[:0]
 	for _, w := range g.waiters {
 		switch {
@@ -437,6 +441,7 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 	h.lease = slices.DeleteFunc(h.lease, func(other *Lease) bool { return other == l })
 	if len(h.lease) > 0 || g.handOver(h) || h.linger(h.opts.linger) {
 		g.unlock()
+		l.trace.released(nil)
 		return true, nil
 	}
 	h.stop()
@@ -447,7 +452,9 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 	}
 	g.settle()
 	g.unlock()
-	return r.run(ctx)
+	decided, err = r.run(ctx)
+	l.trace.released(err)
+	return decided, err
 }
 
 // downgrade gives a writer's hold back and takes a reader's in the same request.

@@ -75,23 +75,25 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 		}
 		return l, err
 	}
+	trace := h.trace(ctx, w)
 	pause := minPause
 	for {
 		l, err := g.acquire(ctx, w)
 		if err != nil {
-			return nil, err
+			return nil, trace.failed(err)
 		}
 		if w.opts.replicas > 0 {
 			err = g.replicate(ctx, l)
 		}
 		if err == nil {
+			trace.acquired(ctx, l)
 			h.keep(l)
 			return l, nil
 		}
 		if !errors.Is(err, ErrLeaseLost) && (!w.patient || judge(err) == fatal) {
-			return nil, err
+			return nil, trace.failed(err)
 		}
-		h.c.opts.client.logger.Warn("valkeysync: trying again", "key", h.keys.Lock, "error", err)
+		events.acquireRepeated.to(h.c.opts.client.logger, logKey(h.keys.Lock), logError(err))
 		sleep(ctx, pause) // an acquisition with a ctx that has ended says so
 		pause = min(2*pause, maxPause)
 	}
@@ -194,7 +196,7 @@ func (h *handle) tried(name string, err, no error) bool {
 	case judge(err) == fatal && !errors.Is(err, errOtherSize):
 		panic(err)
 	default:
-		h.c.opts.client.logger.Warn("valkeysync: "+name+" failed", "key", h.keys.Lock, "error", err)
+		events.tryFailed.to(h.c.opts.client.logger, logCall(name), logKey(h.keys.Lock), logError(err))
 	}
 	return false
 }
@@ -238,7 +240,7 @@ func (h *handle) mustUnlock(misuse string) {
 	case err == ErrNotLocked || h.err != nil:
 		panic("valkeysync: " + misuse)
 	default:
-		h.c.opts.client.logger.Warn("valkeysync: unlock", "key", h.keys.Lock, "error", err)
+		events.unlockFailed.to(h.c.opts.client.logger, logKey(h.keys.Lock), logError(err))
 	}
 }
 
@@ -258,7 +260,7 @@ func (h *handle) during(held context.Context, fn func(ctx context.Context) error
 		case errors.Is(end, ErrLeaseLost):
 			err = errors.Join(err, end)
 		default:
-			h.c.opts.client.logger.Warn("valkeysync: unlock", "key", h.keys.Lock, "error", end)
+			events.unlockFailed.to(h.c.opts.client.logger, logKey(h.keys.Lock), logError(end))
 		}
 	}()
 	return fn(held)

@@ -326,7 +326,7 @@ func (h *hold) renew() {
 		}
 		c.stats.renewalErrors.Add(1)
 		if h.lastErr == nil {
-			c.opts.client.logger.Warn("valkeysync: renewal failed; repeating it until the lease ends", "key", g.keys.Lock, "left", time.Until(h.until).Round(time.Millisecond), "error", err)
+			events.renewalFailed.to(c.opts.client.logger, logKey(g.keys.Lock), logLeft(time.Until(h.until)), logError(err))
 		}
 		h.lastErr = err
 		over := h.done()
@@ -408,7 +408,7 @@ func (h *hold) lose(cause Cause) {
 		if cause == CauseClosed || lingered {
 			return // asked for, or nobody's
 		}
-		c.opts.client.logger.Warn("valkeysync: lease lost", "key", lost.Key, "cause", string(cause), "error", lost.Err)
+		events.leaseLost.to(c.opts.client.logger, logKey(lost.Key), logCause(cause), logError(lost.Err))
 	})
 	h.forget()
 	g.settle()

@@ -102,7 +102,7 @@ func (e *listener) deliver(payload string, session int64) {
 	c := e.c
 	m, err := protocol.ParseMessage(payload)
 	if err != nil {
-		c.opts.client.logger.Debug("valkeysync: unknown message", "error", err)
+		events.unknownMessage.to(c.opts.client.logger, logError(err))
 		return
 	}
 	if m.Verb == protocol.Echo {

@@ -26,6 +26,7 @@ type options struct {
 	linger    time.Duration
 	replicas  int
 	onLost    func(key string, err error)
+	tracer    Tracer
 
 	contest *contest // set: of a lock on a majority of several servers
 
@@ -295,4 +296,23 @@ func WithOwner(id string) Option {
 // context was cancelled. err is a *LostError. Close waits for it, so it must not call Close.
 func WithOnLost(f func(key string, err error)) Option {
 	return func(o *options) { o.onLost = f }
+}
+
+// WithTracer has t told of every acquisition: when it is asked for, when and how it is had or why not, and
+// when and why it ends. It is for metrics and traces; package github.com/valkeysync/valkeysync/otel has one for
+// OpenTelemetry. Default: nil, none.
+//
+// t is told of all primitives, a Quorum's too, and of all ways to lock them. It is not told of what is refused
+// before anybody is asked (an invalid key, option or weight, a context that has ended or carries the lock
+// already); nor of entering again ([WithReentrancy]), which begins no hold; nor of the release of a part of a
+// semaphore's acquisition, which goes on until the last part. [Client.LockAll] is an acquisition of each key;
+// where it gets all with one command it is told when it has them. [RWMutex.Downgrade] ends one and begins
+// another.
+//
+// t is called by many goroutines at the same time, in the middle of locking and unlocking. It must not block,
+// nor use the lock that it is told of. It should not panic: a panic of Acquire, Acquired, Failed, and of Released
+// after an unlock, goes on in the call that it is told of, which leaves nothing held; one of Released after a
+// loss ends the program. What it costs is t's own: without one, locking is as fast as ever.
+func WithTracer(t Tracer) Option {
+	return func(o *options) { o.tracer = t }
 }

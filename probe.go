@@ -169,16 +169,16 @@ func (c *Client) warn(ctx context.Context) {
 	b := c.server.Client.B
 	if policy, err := c.server.Client.Do(ctx, b().ConfigGet().Parameter("maxmemory-policy", "maxmemory").Build()).AsStrMap(); err == nil {
 		if p := policy["maxmemory-policy"]; p != "" && p != "noeviction" && policy["maxmemory"] != "0" {
-			log.Warn("valkeysync: the server may evict a lock when memory runs out, which would give it to two holders; use maxmemory-policy noeviction", "maxmemory-policy", p)
+			events.mayEvict.to(log, logPolicy(p))
 		}
 	}
 	// In a cluster any node may answer: whether it is a replica says nothing.
 	if role, err := c.server.Client.Do(ctx, b().Role().Build()).ToArray(); err == nil && len(role) > 0 && !c.server.Cluster {
 		if r, _ := role[0].ToString(); r == "slave" || r == "replica" {
-			log.Warn("valkeysync: the server is a replica and cannot hold locks; connect to the primary")
+			events.isReplica.to(log)
 		}
 	}
 	if !c.stats.notifications.Load() {
-		log.Info("valkeysync: keyspace notifications do not arrive; what is not unlocked by this library is noticed by timers. Set notify-keyspace-events to include Kgxe, or use WithKeyspaceNotifications")
+		events.noNotifications.to(log)
 	}
 }

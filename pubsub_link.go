@@ -71,7 +71,7 @@ func (l *link) run() {
 		}
 		if was {
 			h.stats.reconnects.Add(1)
-			h.log.Warn("valkeysync: subscriber connection lost; connecting anew", "node", l.addr, "error", err)
+			events.subscriberLost.to(h.log, logNode(l.addr), logError(err))
 		}
 		if !sleep(h.ctx, pause) {
 			continue
@@ -265,7 +265,7 @@ func (s *subscriber) adjust() (stale int, err error) {
 			return 0, err
 		}
 		// Not allowed to watch this key: timers make up for it.
-		h.log.Warn("valkeysync: may not watch a key; waiting by timers instead", "channel", t.channel, "error", err)
+		events.watchRefused.to(h.log, logChannel(t.channel), logError(err))
 		h.mu.Lock()
 		s.have[t.channel] = true
 		t.failure = err

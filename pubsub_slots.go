@@ -125,7 +125,7 @@ func (h *hub) steer() {
 		}
 		err := h.locate()
 		if err != nil && !told && h.ctx.Err() == nil {
-			h.log.Warn("valkeysync: no node says where the slots are; asking on", "error", err)
+			events.slotsUnknown.to(h.log, logError(err))
 		}
 		told = err != nil
 		if !sleep(h.ctx, minPause) {

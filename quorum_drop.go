@@ -129,6 +129,7 @@ func (s *stake) giveBack(ctx context.Context, l *Lease) (decided bool, err error
 		defer s.unlock()
 		return true, nil
 	default:
+		defer func() { l.trace.released(err) }()
 		l.finish()
 		s.quitLocked()
 	}

@@ -50,7 +50,7 @@ func (s *stake) loseLocked(cause Cause) {
 	s.later(func() {
 		l.onLost(lost)
 		if cause != CauseClosed {
-			s.q.log().Warn("valkeysync: lease lost", "key", lost.Key, "cause", string(cause), "error", lost.Err)
+			events.leaseLost.to(s.q.log(), logKey(lost.Key), logCause(cause), logError(lost.Err))
 		}
 	})
 }
@@ -80,7 +80,7 @@ func (s *stake) hold() *Lease {
 	if s.over.Load() {
 		return nil
 	}
-	s.lease = &Lease{on: s, token: token(s.number, 0), opts: s.opts, began: time.Now()}
+	s.lease = &Lease{on: s, token: token(s.number, 0), opts: s.opts, began: time.Now(), by: byReply}
 	s.lease.held.Store(1)
 	s.q.crew.run(s.tend)
 	return s.lease

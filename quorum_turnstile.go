@@ -28,7 +28,7 @@ func (c *contest) pass(ctx context.Context) (leave func()) {
 				unlock := func() {
 					defer cancel()
 					if err := turnstiles[i].UnlockContext(context.WithoutCancel(held)); err != nil {
-						c.q.log().Debug("valkeysync: turnstile", "key", c.h.keys.Lock, "error", err)
+						events.turnstileFailed.to(c.q.log(), logKey(c.h.keys.Lock), logError(err))
 					}
 				}
 				if !c.q.crew.run(unlock) {

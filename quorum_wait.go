@@ -27,7 +27,7 @@ type contest struct {
 func newContest(q *Quorum, h *handle) *contest {
 	return &contest{q: q, h: h, turnstiles: sync.OnceValue(func() (all []*Mutex) { // most are never needed
 		for _, m := range q.members {
-			t := m.c.Mutex("turnstile", WithLease(h.opts.lease), WithLinger(0), WithReplicas(0), WithMaxHold(0), WithOnLost(nil))
+			t := m.c.Mutex("turnstile", WithLease(h.opts.lease), WithLinger(0), WithReplicas(0), WithMaxHold(0), WithOnLost(nil), WithTracer(nil))
 			t.keys, t.err = protocol.KeysFor("", h.keys.Turnstile()) // which has the prefix already
 			all = append(all, t)
 		}
@@ -60,6 +60,17 @@ func (c *contest) acquire(ctx context.Context, w want) (*Lease, error) {
 	if l, err := c.reenter(ctx, w); l != nil || err != nil {
 		return l, err
 	}
+	trace := c.h.trace(ctx, w)
+	l, err := c.win(ctx, w)
+	if err != nil {
+		return nil, trace.failed(err)
+	}
+	trace.acquired(ctx, l)
+	return l, nil
+}
+
+// win is acquire for what ctx does not carry.
+func (c *contest) win(ctx context.Context, w want) (*Lease, error) {
 	if !c.q.enter() {
 		return nil, ErrClosed
 	}
@@ -132,7 +143,7 @@ func (b *bid) ask() (*Lease, error) {
 		return nil, r.err
 	case r.answered < b.q.need && !b.logged:
 		b.logged = true
-		b.q.log().Warn("valkeysync: no majority of the servers answers; trying again", "key", b.h.keys.Lock, "error", r.err)
+		events.noMajority.to(b.q.log(), logKey(b.h.keys.Lock), logError(r.err))
 	}
 	return nil, nil
 }

@@ -125,18 +125,21 @@ func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok && c.lease == l {
 		parent = c.parent // ending the write lock ends its context, and must not end the read lock's
 	}
-	reader, err := l.gate.downgrade(parent, l, want{mode: protocol.Reader, weight: 1, opts: rw.r.opts})
+	w := want{mode: protocol.Reader, weight: 1, opts: rw.r.opts}
+	trace := rw.r.trace(parent, w)
+	reader, err := l.gate.downgrade(parent, l, w)
 	if errors.Is(err, ErrDeadlock) {
 		rw.w.keep(l)
+	} else {
+		l.trace.released(err)
+	}
+	if err == nil && rw.r.opts.replicas > 0 {
+		err = reader.gate.replicate(parent, reader)
 	}
 	if err != nil {
-		return nil, err
+		return nil, trace.failed(err)
 	}
-	if rw.r.opts.replicas > 0 {
-		if err := reader.gate.replicate(parent, reader); err != nil {
-			return nil, err
-		}
-	}
+	trace.acquired(parent, reader)
 	rw.r.keep(reader)
 	return reader.context(parent), nil
 }

@@ -71,7 +71,7 @@ func (s *Semaphore) Release(n int64) {
 	case errors.Is(err, ErrNotLocked), errors.Is(err, ErrInvalidWeight), s.err != nil:
 		panic("valkeysync: semaphore: released more than held, or less than 1: " + err.Error())
 	default:
-		s.c.opts.client.logger.Warn("valkeysync: release", "key", s.keys.Lock, "error", err)
+		events.unlockFailed.to(s.c.opts.client.logger, logKey(s.keys.Lock), logError(err))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
@@ -37,11 +38,22 @@ func (c *Client) LockAll(ctx context.Context, keys ...string) (context.Context, 
 		return nil, err
 	}
 	held := ctx
+	all := false
+	defer func() {
+		if !all { // an error, or a Tracer has panicked
+			_ = s.unlock(context.WithoutCancel(held))
+		}
+	}()
+	began := time.Now()
 	if leases := s.together(ctx); leases != nil {
 		for i, l := range leases {
 			s.mutexes[i].keep(l)
+		}
+		for i, l := range leases {
+			s.mutexes[i].traceSince(held, want{weight: 1}, began).acquired(held, l)
 			held = l.context(held)
 		}
+		all = true
 		return context.WithValue(held, severalKey{}, s), nil
 	}
 	for _, m := range s.mutexes {
@@ -50,11 +62,11 @@ func (c *Client) LockAll(ctx context.Context, keys ...string) (context.Context, 
 			if lost := context.Cause(held); errors.Is(lost, ErrLeaseLost) && ctx.Err() == nil {
 				err = lost // of one that was held already
 			}
-			_ = s.unlock(context.WithoutCancel(held))
 			return nil, err
 		}
 		held = next
 	}
+	all = true
 	return context.WithValue(held, severalKey{}, s), nil
 }
 
