@@ -29,7 +29,7 @@ type gate struct {
 	seen     protocol.Reply // the last that was said of the queue, for people
 	closed   bool           // the Client is closed
 	after    []func()       // what to do once the mutex is released
-	uses     int            // so many more users it has, to be counted once the mutex is released
+	uses     int            // so many more users it has, to be counted before the mutex is released
 
 	// What the first entries of its lists are kept in: without company it needs no more.
 	inline struct {
@@ -103,14 +103,15 @@ func (g *gate) work(f func()) bool {
 }
 
 func (g *gate) unlock() {
-	after, uses := g.after, g.uses
-	g.after, g.uses = nil, 0
+	if g.uses != 0 { // before anybody can end what they are for: a gate without users is forgotten
+		g.c.use(g, g.uses)
+		g.uses = 0
+	}
+	after := g.after
+	g.after = nil
 	g.mu.Unlock()
 	for _, f := range after {
 		f()
-	}
-	if uses != 0 {
-		g.c.use(g, uses)
 	}
 }
 
