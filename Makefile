@@ -39,7 +39,7 @@ test: servers ## all tests of all modules, with the race detector, against real 
 	go test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./model/
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, govulncheck
+lint: ## golangci-lint (.golangci.yml: go vet and staticcheck are in it), gofmt, govulncheck
 	@echo "==> gofmt -l ."
 	unformatted=$$(gofmt -l .)
 	if [ -n "$$unformatted" ]; then
@@ -48,10 +48,8 @@ lint: ## gofmt, go vet, staticcheck, govulncheck
 	fi
 	for module in $(MODULES); do
 		cd "$(CURDIR)/$$module"
-		echo "==> in $$module: go vet ./..."
-		go vet ./...
-		echo "==> in $$module: staticcheck ./..."
-		$(TOOL) staticcheck ./...
+		echo "==> in $$module: golangci-lint run ./..."
+		$(TOOL) golangci-lint run --allow-parallel-runners ./...
 		echo "==> in $$module: govulncheck ./..."
 		if ! out=$$($(TOOL) govulncheck ./... 2>&1); then
 			printf '%s\n' "$$out"
@@ -61,6 +59,15 @@ lint: ## gofmt, go vet, staticcheck, govulncheck
 			esac
 		fi
 	done
+
+.PHONY: api
+api: ## write docs/api.txt, what users may build on, anew: at a release
+	@go test -count=1 -run '^TestAPIChangesAreAnnounced$$' ./internal/ledger -update-api
+	git diff --stat docs/api.txt
+
+.PHONY: apidiff
+apidiff: ## what is new in the API since docs/api.txt; fails on what is gone or changed and is not in CHANGELOG.md
+	@go test -count=1 -v -run '^TestAPIChangesAreAnnounced$$' ./internal/ledger
 
 .PHONY: bench
 bench: servers ## the benchmarks, several times each, for benchstat

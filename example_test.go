@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,8 +40,8 @@ func start(names ...string) (clients []*valkeysync.Client, stop func()) {
 		stops = append(stops, conn.Close, func() { _ = c.Close() }) // Close returns nil
 	}
 	return clients, func() {
-		for i := len(stops) - 1; i >= 0; i-- {
-			stops[i]()
+		for _, stop := range slices.Backward(stops) {
+			stop()
 		}
 	}
 }

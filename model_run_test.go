@@ -3,6 +3,7 @@ package valkeysync
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -243,9 +244,7 @@ func (p *play) compare(ended map[int]error) {
 	for _, id := range p.model.refused {
 		expected[id] = ErrMismatch
 	}
-	for id, err := range ended {
-		expected[id] = err
-	}
+	maps.Copy(expected, ended)
 	take := func() {
 		for len(p.events) > 0 {
 			e := <-p.events

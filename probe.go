@@ -108,7 +108,7 @@ func (c *Client) database(ctx context.Context) int {
 	if err != nil {
 		return 0
 	}
-	for _, field := range strings.Fields(info) {
+	for field := range strings.FieldsSeq(info) {
 		if v, ok := strings.CutPrefix(field, "db="); ok {
 			n, _ := strconv.Atoi(v)
 			return n

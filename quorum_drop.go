@@ -58,7 +58,7 @@ func (s *stake) dropAt(i int) {
 		})
 		s.lock()
 		wait := pause
-		done := false
+		var done bool
 		s.tell()
 		if p.err = err; err == nil {
 			p.dropped, p.freed = true, p.freed || lost || r.Outcome == protocol.Released

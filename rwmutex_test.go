@@ -91,7 +91,7 @@ func TestRWMutexSequences(t *testing.T) {
 		t.Run(steps, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				locks := map[byte]*RWMutex{'a': b.client().RWMutex("config"), 'b': b.client().RWMutex("config")}
-				for _, step := range strings.Fields(steps) {
+				for step := range strings.FieldsSeq(steps) {
 					no := strings.ContainsAny(step[:1], "-!")
 					op := strings.TrimLeft(step, "-!")
 					rw := locks[op[0]]

@@ -142,8 +142,7 @@ func work(addr, lease string, in io.Reader, out io.Writer) error {
 		case "spin":
 			for range 4 {
 				go func() {
-					//lint:ignore SA5002 it is to keep the processor busy
-					for {
+					for { //nolint:staticcheck // SA5002: it is to keep the processor busy
 					}
 				}()
 			}

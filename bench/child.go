@@ -76,7 +76,7 @@ func childRun(text string) error {
 	}
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
-		return nil // the parent wants no more
+		return nil //nolint:nilerr // the parent wants no more
 	}
 	result, err := run()
 	if err != nil {

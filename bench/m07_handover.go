@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -140,8 +141,8 @@ func (n *network) ping(s store) (time.Duration, error) {
 }
 
 func (n *network) close() {
-	for i := len(n.ends) - 1; i >= 0; i-- {
-		n.ends[i]()
+	for _, v := range slices.Backward(n.ends) {
+		v()
 	}
 }
 

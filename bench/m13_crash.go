@@ -89,7 +89,7 @@ func crashOnce(c contestant, p place, key string, limit time.Duration) (float64,
 	go func() { got <- l.Lock(ctx) }()
 	select {
 	case err := <-got:
-		return 0, fmt.Errorf("%s: another has the lock while it is held (%v)", c.name, err)
+		return 0, fmt.Errorf("%s: another has the lock while it is held (%w)", c.name, err)
 	case <-time.After(crashWait):
 	}
 	killed := time.Now()

@@ -56,7 +56,7 @@ func TestNothingGoesWrongWhateverFails(t *testing.T) {
 	rows := rows
 	if *seedFlag != "" {
 		var row []uint64
-		for _, s := range strings.Split(*seedFlag, ",") {
+		for s := range strings.SplitSeq(*seedFlag, ",") {
 			n, err := strconv.ParseUint(s, 10, 64)
 			require.NoError(t, err)
 			row = append(row, n)

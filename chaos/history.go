@@ -166,8 +166,8 @@ func (c *trial) steps(ops []*op) []porcupine.Operation {
 	byToken := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.token == 0 })
 	slices.SortFunc(byToken, func(a, b *op) int { return cmp.Compare(a.token, b.token) })
 	next := map[*op]int64{} // when the first returned that o excludes and that came after it
-	for i := len(byToken) - 1; i >= 0; i-- {
-		o := byToken[i]
+	for i, o := range slices.Backward(byToken) {
+
 		next[o] = last
 		for _, other := range byToken[i+1:] {
 			if o.mode == Exclusive || other.mode == Exclusive {

@@ -332,11 +332,11 @@ func (c *trial) crowding(k Key, ops []*op) {
 		}
 		in[ch.o] = true
 		if sum > k.Size {
-			text := ""
+			var text strings.Builder
 			for o := range in {
-				text += "\n\t" + o.String()
+				text.WriteString("\n\t" + o.String())
 			}
-			c.res.violate("%d of %d permits at once:%s", sum, k.Size, text)
+			c.res.violate("%d of %d permits at once:%s", sum, k.Size, text.String())
 		}
 	}
 }

@@ -195,7 +195,7 @@ func ours() int {
 		panic(err)
 	}
 	n := 0
-	for _, stack := range strings.Split(b.String(), "\n\n") {
+	for stack := range strings.SplitSeq(b.String(), "\n\n") {
 		if strings.Contains(stack, "created by github.com/valkeysync/valkeysync.") {
 			n++
 		}

@@ -112,7 +112,7 @@ func TestTheirUnlockWakesUs(t *testing.T) {
 func TestTheirLateUnlockOpensNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *testserver.Server, o outsider) {
 		if o.name == "valkeylock" {
-			t.Skip("it renews its lock for as long as it is held, so it does not run out")
+			t.Skip("it renews its lock for as long as it is held, so it does not run out") //nolint:forbidigo // there is nothing to be shown
 		}
 		key := o.keyOf("late " + o.name)
 		m, try := ours(t, s).Mutex(key), o.join(t, s)

@@ -37,10 +37,10 @@ func three() Config {
 	return c
 }
 
-// shared: readers and writers, or permits.
-func shared(kind Kind, size int8, weight ...int8) Config {
+// shared: readers and writers, or permits of a semaphore of size 2.
+func shared(kind Kind, weight ...int8) Config {
 	c := safety()
-	c.Clients, c.Kind, c.Size = len(weight), kind, size
+	c.Clients, c.Kind, c.Size = len(weight), kind, 2
 	copy(c.Weight[:], weight)
 	return c
 }
@@ -94,14 +94,14 @@ func Configs() []Config {
 	big("detection: a replica, a broken connection, a beat", d, func(c *Config) { c.Faults.Demote, c.Faults.Break, c.Faults.Beat = 1, 1, 1 })
 	big("detection: a lost request, a broken connection", d, func(c *Config) { c.Faults.Break, c.Faults.Lost, c.Latest = 1, 1, 1 })
 
-	add("readers: a writer, two readers", shared(RWMutex, 2, 2, 1, 1), func(c *Config) { c.Lease = 1 })
-	big("readers: a writer, two readers, longer", shared(RWMutex, 2, 2, 1, 1), nil)
-	big("readers: two writers, a reader", shared(RWMutex, 2, 2, 2, 1), nil)
-	big("readers: a writer, two readers, a lost request", shared(RWMutex, 2, 2, 1, 1), func(c *Config) { c.Faults.Lost, c.Latest = 1, 1 })
-	big("permits: 1, 1 and 2 of 2", shared(Semaphore, 2, 1, 1, 2), func(c *Config) { c.Lease = 1 })
-	add("permits: a lost re-queue", shared(Semaphore, 2, 1, 1), func(c *Config) { c.Faults.Lost, c.Latest, c.Rounds[0], c.Names[0], c.Rounds[1] = 1, 3, 2, 2, 0 })
-	add("permits: 1 and 2 of 2, a lost request", shared(Semaphore, 2, 1, 2), func(c *Config) { c.Faults.Lost, c.Latest = 1, 1 })
-	big("permits: 1, 1 and 2 of 2, a broken connection", shared(Semaphore, 2, 1, 1, 2), func(c *Config) { c.Faults.Break = 1 })
+	add("readers: a writer, two readers", shared(RWMutex, 2, 1, 1), func(c *Config) { c.Lease = 1 })
+	big("readers: a writer, two readers, longer", shared(RWMutex, 2, 1, 1), nil)
+	big("readers: two writers, a reader", shared(RWMutex, 2, 2, 1), nil)
+	big("readers: a writer, two readers, a lost request", shared(RWMutex, 2, 1, 1), func(c *Config) { c.Faults.Lost, c.Latest = 1, 1 })
+	big("permits: 1, 1 and 2 of 2", shared(Semaphore, 1, 1, 2), func(c *Config) { c.Lease = 1 })
+	add("permits: a lost re-queue", shared(Semaphore, 1, 1), func(c *Config) { c.Faults.Lost, c.Latest, c.Rounds[0], c.Names[0], c.Rounds[1] = 1, 3, 2, 2, 0 })
+	add("permits: 1 and 2 of 2, a lost request", shared(Semaphore, 1, 2), func(c *Config) { c.Faults.Lost, c.Latest = 1, 1 })
+	big("permits: 1, 1 and 2 of 2, a broken connection", shared(Semaphore, 1, 1, 2), func(c *Config) { c.Faults.Break = 1 })
 
 	l, l3 := liveness(), three()
 	add("liveness: a lost request", l, func(c *Config) { c.Faults.Lost = 1 })
@@ -120,8 +120,8 @@ func Configs() []Config {
 	add("liveness: three, a plain holder", l3, func(c *Config) { c.Faults.Foreign, c.Grace, c.Serve = 1, 0, 25 })
 	big("liveness: a lost re-queue", l, func(c *Config) { c.Faults.Lost, c.Rounds[0] = 1, 2 })
 	big("liveness: a lost request, a broken connection", l, func(c *Config) { c.Faults.Lost, c.Faults.Break, c.Ticks = 1, 1, 1 })
-	add("liveness: readers", shared(RWMutex, 2, 2, 1, 1), func(c *Config) { asLive(c); c.Faults.GiveUp = 1 })
-	add("liveness: permits, a lost request", shared(Semaphore, 2, 1, 2), func(c *Config) { asLive(c); c.Faults.Lost = 1; c.Rounds[0] = 2 })
+	add("liveness: readers", shared(RWMutex, 2, 1, 1), func(c *Config) { asLive(c); c.Faults.GiveUp = 1 })
+	add("liveness: permits, a lost request", shared(Semaphore, 1, 2), func(c *Config) { asLive(c); c.Faults.Lost = 1; c.Rounds[0] = 2 })
 
 	return append(all, without()...)
 }
@@ -149,7 +149,7 @@ func without() []Config {
 	add(SendAlone, TooMany, s, func(c *Config) { c.Lease, c.First, c.Names[0], c.Rounds[0] = 2, 1, 2, 2 })
 	add(CountFirst, TooMany, s, func(c *Config) { c.Faults.Demote, c.Names[0], c.Rounds[0] = 1, 2, 2 })
 	add(NewName, TooMany, s, func(c *Config) { c.Faults.Lost, c.Faults.Break, c.HalfOld = 1, 1, true })
-	add(NumberAtGrant, TokenFell, shared(RWMutex, 2, 2, 2, 1), nil)
+	add(NumberAtGrant, TokenFell, shared(RWMutex, 2, 2, 1), nil)
 	add(SameAnswer, Twice, s, func(c *Config) { c.Faults.Lost, c.Latest = 1, 1 })
 	add(TellFront, ServedLate, l3, func(c *Config) { c.Faults.GiveUp, c.Faults.Crash = 1, 1 })
 	add(TellAgain, NeverIn, l, func(c *Config) { c.Sticky, c.Grace, c.Serve, c.Faults.Break = true, 0, 21, 1 })

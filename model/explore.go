@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 import "time"
 
 // Result is what an exploration found.
@@ -175,12 +177,12 @@ func (e *explorer) schedule(v Violation, id uint32) Schedule {
 	s := e.initial()
 	e.canon(&s)
 	var out Schedule
-	for i := len(steps) - 1; i >= 0; i-- {
+	for _, step := range slices.Backward(steps) {
 		n := uint8(0)
 		var next State
 		var what event
 		e.steps(&s, func(ev event, t *State) {
-			if n++; n == steps[i] {
+			if n++; n == step {
 				next, what = *t, ev
 			}
 		})

@@ -1,3 +1,5 @@
+// Package model is the protocol as a model: servers, clients and a network whose short schedules are explored
+// exhaustively, with each of the rules and without it. docs/model.md says what it found.
 package model
 
 // Rule is one rule of the protocol. Each can be left out of a configuration, which then shows the schedule

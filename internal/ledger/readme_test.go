@@ -1,7 +1,8 @@
 package ledger
 
-// The rule for Go code in the README. Each block marked ```go, and nothing else
-// on that line, is a package of its own and has to compile and pass go vet:
+// The rule for Go code in the README and in docs/. Each block marked ```go, and
+// nothing else on that line, is a package of its own and has to compile and pass
+// go vet:
 //
 //   - A block with a package clause is a complete file.
 //   - A block of declarations (func, type, import …) is one but for the package
@@ -57,50 +58,68 @@ var wellKnown = map[string]string{
 
 func TestReadmeCodeCompiles(t *testing.T) {
 	root := repoRoot(t)
-	blocks := goBlocks(t, readme(t, root))
-	if len(blocks) == 0 {
-		t.Fatal("README.md has no block marked ```go")
-	}
 	readSources(t, root)
 	dir := t.TempDir()
 	writeModule(t, root, dir)
-	for _, b := range blocks {
-		source, err := b.source()
-		if err != nil {
-			t.Errorf("README.md:%d: %v", b.line, err)
-			continue
+	for _, d := range documents(t, root) {
+		blocks := goBlocks(t, d)
+		if d.name == "README.md" && len(blocks) == 0 {
+			t.Fatal("README.md has no block marked ```go")
 		}
-		pkg := filepath.Join(dir, fmt.Sprintf("line%d", b.line))
-		require.NoError(t, os.Mkdir(pkg, 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(pkg, "readme.go"), []byte(source), 0o644))
+		for _, b := range blocks {
+			source, err := b.source()
+			if err != nil {
+				t.Errorf("%s:%d: %v", d.name, b.line, err)
+				continue
+			}
+			pkg := filepath.Join(dir, strings.TrimSuffix(d.name, ".md"), fmt.Sprintf("line%d", b.line))
+			require.NoError(t, os.MkdirAll(pkg, 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(pkg, "readme.go"), []byte(source), 0o644))
+		}
 	}
 	if out, err := vet(dir); err != nil {
-		t.Errorf("go vet of README.md's code (lineN is the block that begins there): %v\n%s", err, out)
+		t.Errorf("go vet of the documents' code (README/lineN is the block of README.md that begins there): %v\n%s", err, out)
 	}
 }
 
 func TestReadmeCommandsExist(t *testing.T) {
 	root := repoRoot(t)
-	commands := shellCommands(readme(t, root))
-	if len(commands) == 0 {
-		t.Fatal("README.md mentions no command")
-	}
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
-	for _, c := range commands {
-		if err := c.check(root, string(makefile)); err != nil {
-			t.Errorf("README.md:%d: %v", c.line, err)
+	for _, d := range documents(t, root) {
+		commands := shellCommands(d.text)
+		if d.name == "README.md" && len(commands) == 0 {
+			t.Fatal("README.md mentions no command")
+		}
+		for _, c := range commands {
+			if err := c.check(root, string(makefile)); err != nil {
+				t.Errorf("%s:%d: %v", d.name, c.line, err)
+			}
 		}
 	}
 }
 
-func readme(t *testing.T, root string) string {
+// document is one of the files that people read.
+type document struct {
+	name string // from the root of the repository
+	text string
+}
+
+func documents(t *testing.T, root string) (all []document) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatalf("there is no README: %v", err)
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			require.NoError(t, err)
+			name, err := filepath.Rel(root, f)
+			require.NoError(t, err)
+			all = append(all, document{filepath.ToSlash(name), string(b)})
+		}
 	}
-	return string(b)
+	require.NotEmpty(t, all)
+	return all
 }
 
 // readSources reads the library's files, for nothing but go test's cache: it
@@ -145,9 +164,9 @@ func fences(text string) (blocks []block, prose map[int]string) {
 	return blocks, prose
 }
 
-func goBlocks(t *testing.T, text string) []block {
+func goBlocks(t *testing.T, d document) []block {
 	t.Helper()
-	all, _ := fences(text)
+	all, _ := fences(d.text)
 	var blocks []block
 	for _, b := range all {
 		fields := strings.FieldsFunc(b.info, func(r rune) bool { return r == ' ' || r == ',' || r == '{' })
@@ -155,7 +174,7 @@ func goBlocks(t *testing.T, text string) []block {
 			continue
 		}
 		if b.info != "go" {
-			t.Errorf("README.md:%d: a block marked %q: Go that is not compiled is not marked as Go", b.line, b.info)
+			t.Errorf("%s:%d: a block marked %q: Go that is not compiled is not marked as Go", d.name, b.line, b.info)
 			continue
 		}
 		blocks = append(blocks, b)

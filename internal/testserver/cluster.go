@@ -110,15 +110,15 @@ func (c *Cluster) AwaitSettled() {
 			if err != nil || field(repl, "role") == "slave" && field(repl, "master_link_status") != "up" {
 				return false
 			}
-			view := ""
+			var view strings.Builder
 			for slot := 0; slot < slots; slot += slots / 128 {
 				p := c.primaryBy(n, slot)
 				if p == nil {
 					return false
 				}
-				view += p.Addr() + " "
+				view.WriteString(p.Addr() + " ")
 			}
-			views[view] = true
+			views[view.String()] = true
 		}
 		return len(views) == 1
 	})
