@@ -129,13 +129,13 @@ func replica(ctx context.Context, url string, every, work, skew time.Duration) e
 		every:  every,
 		now:    func() time.Time { return time.Now().Add(skew) },
 		job: func(ctx context.Context, due time.Time) error {
-			fmt.Println("begins", due.UnixMilli())
+			fmt.Println("begins", due.UTC().Format(time.RFC3339Nano))
 			select {
 			case <-time.After(work): // a real job gives ctx to all that it does
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			fmt.Println("done", due.UnixMilli())
+			fmt.Println("done", due.UTC().Format(time.RFC3339Nano))
 			return nil
 		},
 	}

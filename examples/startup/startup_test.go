@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -96,6 +97,19 @@ func TestAnotherGoesOnWhereTheFirstStopped(t *testing.T) {
 			}
 			check(t, file, crew)
 		})
+	}
+}
+
+// Without a server's URL there is one inside, and three replicas.
+func TestItNeedsNothingInstalled(t *testing.T) {
+	t.Parallel()
+	crew := replicas.New(t)
+	all := crew.Start("all", "-slowly", "10ms")
+	require.Zero(t, all.Exit())
+	for _, n := range []string{"[1]", "[2]", "[3]"} {
+		require.True(t, slices.ContainsFunc(crew.Log(), func(l replicas.Line) bool {
+			return l.Text == n+" starts with version 3"
+		}), "replica %s has not started", n)
 	}
 }
 

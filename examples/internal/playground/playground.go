@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -43,7 +45,8 @@ func Run(ctx context.Context, n int, args ...string) error {
 	}
 	defer server.Close()
 	url := "redis://" + server.Addr()
-	fmt.Printf("%d replicas on %s; start another: with -url %s %v\n", n, url, url, args)
+	args = append([]string{"-url", url}, args...)
+	fmt.Printf("%d replicas; start another with %s\n", n, strings.Join(args, " "))
 
 	exe, err := os.Executable()
 	if err != nil {
@@ -52,7 +55,7 @@ func Run(ctx context.Context, n int, args ...string) error {
 	var printing sync.Mutex
 	failed := make(chan error, n)
 	for i := range n {
-		cmd := exec.CommandContext(ctx, exe, append(append(os.Args[1:len(os.Args):len(os.Args)], "-url", url), args...)...)
+		cmd := exec.CommandContext(ctx, exe, slices.Concat(os.Args[1:], args)...)
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		cmd.WaitDelay = leave
 		go func() {
