@@ -30,7 +30,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -105,23 +104,13 @@ func main() {
 
 	var err error
 	if *url == "" {
-		err = inside(ctx)
+		err = playground.RunWithFile(ctx, 3, "-db")
 	} else {
 		err = replica(ctx, *url, *file, *times, *lease, *think, *late)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-// inside runs three replicas on a server and a database that end with them.
-func inside(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "fencing-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	return playground.Run(ctx, 3, "-db", filepath.Join(dir, "accounts.db"))
 }
 
 func replica(ctx context.Context, url, file string, times int, lease, think time.Duration, late bool) error {

@@ -23,7 +23,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -103,23 +102,13 @@ func main() {
 
 	var err error
 	if *url == "" {
-		err = inside(ctx)
+		err = playground.RunWithFile(ctx, 3, "-db")
 	} else {
 		err = replica(ctx, *url, *file, *slowly, *limit)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-// inside runs three replicas on a server and a database that end with them.
-func inside(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "startup-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	return playground.Run(ctx, 3, "-db", filepath.Join(dir, "app.db"))
 }
 
 func replica(ctx context.Context, url, file string, slowly, limit time.Duration) error {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -83,4 +84,14 @@ func Run(ctx context.Context, n int, args ...string) error {
 		}
 	}
 	return first
+}
+
+// RunWithFile is Run with a file that ends with it: its path is what follows the flag in the replicas' arguments.
+func RunWithFile(ctx context.Context, n int, flag string) error {
+	dir, err := os.MkdirTemp("", "playground-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	return Run(ctx, n, flag, filepath.Join(dir, "file"))
 }
