@@ -13,6 +13,10 @@ func FuzzKeys(f *testing.F) {
 		f.Add("", key)
 		f.Add("app:", key)
 	}
+	// Found by fuzzing: braces over the seam of prefix and key, blanks of other scripts, bytes that are no text.
+	for _, k := range [][2]string{{"}", "a"}, {"{a", "b}"}, {"{", "}a{b}"}, {"a}", "}"}, {"", "\u0085   "}, {"", "\f\f"}, {"\x80", "}"}, {"}", "\xca  "}, {"\n\n}", "\u180e"}} {
+		f.Add(k[0], k[1])
+	}
 	f.Fuzz(func(t *testing.T, prefix, key string) {
 		k, err := KeysFor(prefix, key)
 		if err != nil {
@@ -44,6 +48,10 @@ func FuzzMessage(f *testing.F) {
 	f.Add("grant m abc -1 34 2000 1 orders")
 	f.Add("grant  m abc 1 34 99999999999999999999 1 orders")
 	f.Add("")
+	// Found by fuzzing: words that are missing or empty, numbers of every length.
+	for _, text := range []string{"0", "  ", "       ", "      0 ", "    0 0 0 ", "   0 0 0 0 ", "   A A 0A A ", "     2170000000 2170000000 "} {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		m, err := ParseMessage(text)
 		if err != nil {
@@ -60,6 +68,10 @@ func FuzzEntry(f *testing.F) {
 	f.Add("id", "1", "host/program[1]", int64(3), "something else")
 	f.Add("id", "abc", "a name with spaces # and more", int64(1), "vs1 shared s5")
 	f.Add("id", "abc", "", int64(1), "vs1 1 2 id#1 m x 1 1 1 1 name")
+	// Found by fuzzing: values that end early, numbers that are none, names that are no text.
+	for _, value := range []string{"vs1", "vs1 0 0", "vs1 A A", "vs1 0 0 0", "vs1 0 0 ", "vs1 10000000000000000000 ", "vs1 0 0 #  0 0 0 0 0 ", "vs1 0 0   0 A A A A "} {
+		f.Add("\x80", "\xb1\xa8\xf5", "\x80", int64(147), value)
+	}
 	f.Fuzz(func(t *testing.T, client, attempt, name string, weight int64, value string) {
 		ParseHolder(value) // must not panic
 		if strings.ContainsAny(client+attempt, " #") || weight < 0 {

@@ -74,6 +74,14 @@ func FuzzSplitter(f *testing.F) {
 	f.Add([]byte("*1\r\n$4\r\nPING\r\n"), uint8(3))
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$-1\r\n"), uint8(1))
 	f.Add([]byte("PING\r\n*"), uint8(0))
+	// Found by fuzzing: counts that are none, too long or too small, and what ends within a word.
+	for _, in := range []string{
+		"*\n\xff", "*\n*0", "*A0\n0000000  000 ", "*0000000000000000000    ", "*1\r\n$0\r\n", "*10\n$00000A\r\n000  ",
+		"*1\r\n$7\r\n00000", "*2\n$3\n000\r\n$00", "*1\r\n$3\r\n0\xfa0\r\n0", "\n0\n00\n00 \n", "\x81\x8400 \n0 \n0\xfa0 \n",
+	} {
+		f.Add([]byte(in), uint8(0))
+		f.Add([]byte(in), uint8(19))
+	}
 	f.Fuzz(func(t *testing.T, in []byte, size uint8) {
 		var s splitter
 		var out []byte
