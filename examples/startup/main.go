@@ -41,13 +41,13 @@ var migrations = []string{
 
 // migrate brings the database to the newest version, or waits until another replica has.
 func migrate(ctx context.Context, mu *valkeysync.Mutex, db *sql.DB, slowly time.Duration) error {
-	if _, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)`); err != nil {
-		return err
-	}
 	if done, err := version(ctx, db); err != nil || done >= len(migrations) {
 		return err
 	}
 	return mu.Do(ctx, func(ctx context.Context) error {
+		if _, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)`); err != nil {
+			return err
+		}
 		done, err := version(ctx, db) // again: those before us in the line may have done it
 		if err != nil {
 			return err
@@ -63,8 +63,13 @@ func migrate(ctx context.Context, mu *valkeysync.Mutex, db *sql.DB, slowly time.
 	})
 }
 
-// version is the number of the last migration that was made, 0 before the first.
+// version is the number of the last migration that was made, 0 before the first. It only reads.
 func version(ctx context.Context, db *sql.DB) (n int, err error) {
+	var tables int // sqlite_master is information_schema.tables elsewhere
+	err = db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master WHERE name = 'migrations'`).Scan(&tables)
+	if err != nil || tables == 0 {
+		return 0, err
+	}
 	err = db.QueryRowContext(ctx, `SELECT coalesce(max(number), 0) FROM migrations`).Scan(&n)
 	return n, err
 }
@@ -112,8 +117,8 @@ func main() {
 }
 
 func replica(ctx context.Context, url, file string, slowly, limit time.Duration) error {
-	// In WAL mode those who read the number do not wait for the one who writes.
-	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")
+	// SQLite lets one write at a time; the others wait.
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)")
 	if err != nil {
 		return err
 	}
