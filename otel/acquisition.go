@@ -145,8 +145,7 @@ func word(cause valkeysync.Cause) string { return strings.ReplaceAll(string(caus
 
 // waitError names the end of a wait.
 func waitError(err error) string {
-	var wait *valkeysync.WaitError
-	if errors.As(err, &wait) {
+	if wait, ok := errors.AsType[*valkeysync.WaitError](err); ok {
 		err = wait.Err // what ended it; the rest tells what it met
 	}
 	for _, known := range []struct {

@@ -75,7 +75,7 @@ func TestUIListensToThisMachineAloneUnlessItIsToldOtherwise(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return strings.Contains(r.stderr.String(), "WARNING") }, runLimit, time.Millisecond)
 	for host, status := range map[string]int{"locks.example": 200, "127.0.0.1": 200, "evil.example": 403} {
-		req, err := http.NewRequest("GET", "http://127.0.0.1:"+port+"/", nil)
+		req, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+port+"/", nil)
 		require.NoError(t, err)
 		req.Host = host
 		res, err := http.DefaultClient.Do(req)

@@ -124,7 +124,7 @@ type tab struct {
 func (s *served) open(header ...string) *tab {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/events", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/events", nil)
 	require.NoError(s.t, err)
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])

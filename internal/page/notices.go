@@ -109,7 +109,7 @@ type subscription struct {
 
 // subscribe listens to all that happens to keys that begin as the locks do. The patterns are those of a key space
 // that README.md has an ACL for: a user may hear a pattern only if it was given that very pattern.
-func (w *watcher) subscribe(ctx context.Context, conn *Connection, nodes []valkey.Client) (*subscription, error) {
+func (w *watcher) subscribe(ctx context.Context, nodes []valkey.Client) (*subscription, error) {
 	s := &subscription{lost: make(chan error, len(nodes)), stop: make(chan struct{})}
 	var patterns []string
 	for _, p := range scan.Patterns(w.config.Prefix) {

@@ -71,7 +71,7 @@ func (w *watcher) session(ctx context.Context, up func()) error {
 	}
 	s.mapped = time.Now()
 	s.listen = conn.Locks.Stats().Notifications
-	heard, err := w.subscribe(ctx, conn, s.nodes)
+	heard, err := w.subscribe(ctx, s.nodes)
 	var refused *valkey.ValkeyError
 	switch {
 	case errors.As(err, &refused):
@@ -109,7 +109,7 @@ func (w *watcher) session(ctx context.Context, up func()) error {
 // ignoreEnd: what fails because ctx has ended is no failure.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // that is what it is for
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"time"
@@ -148,7 +147,7 @@ func holdOf(st valkeysync.Status) string {
 	slices.Sort(all)
 	digest := sha256.New()
 	for _, one := range all {
-		io.WriteString(digest, one+"\n")
+		digest.Write([]byte(one + "\n"))
 	}
 	return hex.EncodeToString(digest.Sum(nil)[:16])
 }
