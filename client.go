@@ -187,7 +187,7 @@ func (c *Client) disown(m protocol.Message) {
 	}
 	c.crew.run(func() {
 		c.untilDone(func(ctx context.Context) error {
-			_, err := c.server.Leave(ctx, &keys, c.id+"#"+m.Attempt, "", m.Kind)
+			_, err := c.server.Leave(ctx, &keys, c.id+"#"+m.Attempt, "", m.Kind, -1)
 			return err
 		})
 	})

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
 // line is a Client's way to the server, which can be cut. A Client whose line is cut for good is what the
@@ -242,4 +244,32 @@ func TestIdleLockUnderCrashDetectionCostsLittle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A machine that held the lock and had the next in line dies. Who waits behind that looks after two graces, and these
+// do not wait for so long: they look when they give up.
+func TestWaitsThatAreShortEndWithALook(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		dead := b.mute("dead", "orders")
+		held, next := dead.entry("1"), dead.entry("2")
+		held.Grace, next.Grace = defaultGrace, defaultGrace
+		require.Equal(t, protocol.Held, dead.acquire(held).Outcome)
+		m := b.client(WithCrashDetection(defaultGrace)).Mutex("orders")
+		time.Sleep(2 * defaultGrace) // until it may judge others
+		require.Equal(t, protocol.Queued, dead.acquire(next).Outcome)
+		start := time.Now()
+		for tries := 1; ; tries++ {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, err := m.LockContext(ctx)
+			if err == nil {
+				t.Logf("the %d. had it", tries)
+				require.NoError(t, m.UnlockContext(ctx))
+				cancel()
+				break
+			}
+			cancel()
+			require.Less(t, tries, 10)
+		}
+		require.LessOrEqual(t, time.Since(start), time.Second+defaultGrace, "the first wait, and a grace")
+	})
 }

@@ -19,6 +19,15 @@ type farewell struct {
 	then    func()   // what to do once the first leave was answered, or cannot be
 }
 
+// judges is for how long the Client has been heard, where what it leaves is a place: waits may be shorter than the
+// time after which one who waits behind a dead process looks, and end with a look all the same. Negative: it is no judge.
+func (f *farewell) judges() time.Duration {
+	if f.attempt == nil || f.entry.Grace == 0 {
+		return -1
+	}
+	return f.g.ear.watch.upFor()
+}
+
 // say returns when it is certain, when it cannot be done (which is logged), or when the Client is closed.
 func (f *farewell) say() {
 	c := f.g.c
@@ -29,7 +38,7 @@ func (f *farewell) say() {
 		}
 		var now int64
 		c.untilDone(func(ctx context.Context) error {
-			r, err := c.server.Leave(ctx, f.g.keys, f.entry.Ref(), f.entry.String(), f.entry.Kind)
+			r, err := c.server.Leave(ctx, f.g.keys, f.entry.Ref(), f.entry.String(), f.entry.Kind, f.judges())
 			if err == nil {
 				f.g.ear.heard(r.Now)
 				now = r.Now

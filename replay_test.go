@@ -180,7 +180,7 @@ func (r *replay) step() {
 		if r.rnd.IntN(2) == 0 {
 			entry = ""
 		}
-		got, err = p.Leave(ctx, &p.keys, e.Ref(), entry, e.Kind)
+		got, err = p.Leave(ctx, &p.keys, e.Ref(), entry, e.Kind, -1)
 	case n < 90:
 		r.say("%s checks #%d", p.id, attempt)
 		want = r.lone.Check(client, attempt)

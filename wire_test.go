@@ -366,7 +366,7 @@ func (p *peer) check(e protocol.Entry) protocol.Reply {
 
 func (p *peer) leave(e protocol.Entry) {
 	p.t.Helper()
-	p.reply(p.Leave(p.t.Context(), &p.keys, e.Ref(), e.String(), e.Kind))
+	p.reply(p.Leave(p.t.Context(), &p.keys, e.Ref(), e.String(), e.Kind, -1))
 }
 
 // release gives the hold back that a reply has told of.

@@ -199,10 +199,14 @@ func (p Plan) lasts(k Kind, r *rand.Rand) time.Duration {
 // job is what the worker of that slot is to do in its n-th life.
 func (p Plan) job(slot, life int, addr string) job {
 	r := rand.New(rand.NewPCG(p.Seed, uint64(slot)<<8|uint64(life)))
-	return job{
+	j := job{
 		Slot: slot, Life: life, Seed: p.Seed, Addr: addr, Keys: p.Keys, Goroutines: p.Busy, Holds: p.Holds, Queue: p.Queue,
 		Lease: p.Leases[r.IntN(len(p.Leases))], Grace: p.Graces[r.IntN(len(p.Graces))],
 	}
+	if !p.Queue { // a place that is kept counts from the last unlock
+		j.Linger = []time.Duration{0, 0, 20 * time.Millisecond, 300 * time.Millisecond}[r.IntN(4)]
+	}
+	return j
 }
 
 // patience is how long a lock may stay unheld at the most while somebody waits for it, once nothing fails

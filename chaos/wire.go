@@ -104,6 +104,7 @@ type job struct {
 	Queue      bool   // operations wait for their turn: no tries, no limits, no early ends
 	Lease      time.Duration
 	Grace      time.Duration
+	Linger     time.Duration
 }
 
 // Every worker is a user of its own, so that the rights of one alone can be narrowed.

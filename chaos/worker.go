@@ -160,7 +160,7 @@ func (w *worker) connect() (valkey.Client, *valkeysync.Client) {
 		if err == nil {
 			var client *valkeysync.Client
 			client, err = valkeysync.New(server, valkeysync.WithLogger(w.log), valkeysync.WithName(fmt.Sprintf("w%d.%d", w.Slot, w.Life)),
-				valkeysync.WithLease(w.Lease), valkeysync.WithCrashDetection(w.Grace))
+				valkeysync.WithLease(w.Lease), valkeysync.WithCrashDetection(w.Grace), valkeysync.WithLinger(w.Linger))
 			if err == nil {
 				return server, client
 			}

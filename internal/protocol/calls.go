@@ -222,9 +222,13 @@ func (s *Server) Release(ctx context.Context, k *Keys, hold string, again *Entry
 }
 
 // Leave takes away whatever the attempt has: its place or its hold. entry is "" where only the name of
-// the attempt is known.
-func (s *Server) Leave(ctx context.Context, k *Keys, ref, entry string, kind Kind) (Reply, error) {
-	return s.call(ctx, leaveScript, k, ref, entry, string(kind))
+// the attempt is known. heard is as in Check.
+func (s *Server) Leave(ctx context.Context, k *Keys, ref, entry string, kind Kind, heard time.Duration) (Reply, error) {
+	args := []string{ref, entry, string(kind), itoa(heard.Milliseconds())}
+	if heard < 0 {
+		args = args[:3]
+	}
+	return s.call(ctx, leaveScript, k, args...)
 }
 
 // Check looks at how things stand for e. With echo, an Echo is sent to the Client's channel. The lease of

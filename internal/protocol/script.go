@@ -51,7 +51,7 @@ var (
 
 	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "write", "acquire_alone", "prelude", "grant"}, "entry", "latest", "lease", "how")
 	releaseScript = newScript("release", []string{"keys", "release_last", "clock", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
-	leaveScript   = newScript("leave", granting, "ref", "entry", "kind")
+	leaveScript   = newScript("leave", granting, "ref", "entry", "kind", "heard")
 	checkScript   = newScript("check", granting, "entry", "echo", "heard")
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")
 	statusScript  = newScript("status", alone, "most")

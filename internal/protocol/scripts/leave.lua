@@ -4,6 +4,7 @@
 -- ARGV[2] ref    the attempt
 -- ARGV[3] entry  its entry, or '' where only the name is known (the queue is searched)
 -- ARGV[4] kind   of the primitive
+-- ARGV[5] heard  as in check: who gives a wait up looks whether the holder lives; left out: it does not
 --
 -- { 'left', now }
 lapse(ARGV[4])
@@ -22,6 +23,9 @@ else
   end
 end
 show_queue()
+if ARGV[5] then
+  cut(tonumber(ARGV[5]))
+end
 local writer = false
 local value = find_hold(ARGV[2], 'x')
 if value then
