@@ -9,7 +9,7 @@ SHELL := bash
 MODULES := $(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*' -not -path './.*/*'))))
 TOOL = go tool -modfile=$(CURDIR)/tools/go.mod
 
-# What to run, and how often: make bench BENCH=Mutex COUNT=10, make test TESTFLAGS=-v
+# What to run, and how often: make bench-go BENCH=Mutex COUNT=10, make test TESTFLAGS=-v
 TESTFLAGS ?=
 TIMEOUT ?= 10m
 BENCH ?= .
@@ -69,13 +69,13 @@ api: ## write docs/api.txt, what users may build on, anew: at a release
 apidiff: ## what is new in the API since docs/api.txt; fails on what is gone or changed and is not in CHANGELOG.md
 	@go test -count=1 -v -run '^TestAPIChangesAreAnnounced$$' ./internal/ledger
 
-.PHONY: bench
-bench: servers ## the benchmarks, several times each, for benchstat
+.PHONY: bench-go
+bench-go: servers ## the benchmarks, several times each, for benchstat
 	@echo "==> go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ."
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m .
 
-.PHONY: bench-peers
-bench-peers: servers ## valkeysync next to other lock libraries; writes docs/benchmarks.md (BENCHFLAGS=-short, BENCHFLAGS='-only 1,4')
+.PHONY: bench
+bench: servers ## valkeysync next to other lock libraries; writes docs/benchmarks.md (BENCHFLAGS=-short, BENCHFLAGS='-only 1,4')
 	@cd bench
 	echo "==> in bench: go run . $(BENCHFLAGS)"
 	go run . $(BENCHFLAGS)

@@ -76,8 +76,8 @@ func (r *results) page() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# Benchmarks\n")
-	p("Written by a program: `make bench-peers` measures everything again and writes this page (in about a quarter of an hour;")
-	p("`make bench-peers BENCHFLAGS=-short` in a minute and roughly; `BENCHFLAGS='-only 1,4'` some of it). Leave the machine alone meanwhile.\n")
+	p("Written by a program: `make bench` measures everything again and writes this page (in about a quarter of an hour;")
+	p("`make bench BENCHFLAGS=-short` in a minute and roughly; `BENCHFLAGS='-only 1,4'` some of it). Leave the machine alone meanwhile.\n")
 	p("Measured %s on %s.", r.Date, r.Machine)
 	if r.Short {
 		p("\n**This was a short run: the figures are rough.**")
