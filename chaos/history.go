@@ -147,7 +147,12 @@ func (c *trial) history(k Key, ops []*op) {
 	}
 	switch porcupine.CheckOperationsTimeout(model(k, false), steps, historyLimit) {
 	case porcupine.Illegal:
-		c.res.violate("the history of %s (%d operations) is none of a %s", k.Name, len(steps), k.Kind)
+		why := ""
+		holds := slices.DeleteFunc(slices.Clone(steps), func(p porcupine.Operation) bool { return p.Input.(step).kind == stepBusy })
+		if porcupine.CheckOperationsTimeout(model(k, false), holds, historyLimit) == porcupine.Ok {
+			why = ": a try was told that somebody has it, and nobody had"
+		}
+		c.res.violate("the history of %s (%d operations) is none of a %s%s", k.Name, len(steps), k.Kind, why)
 	case porcupine.Unknown:
 		c.res.Undecided++
 	}
@@ -229,7 +234,7 @@ func (c *trial) steps(ops []*op) []porcupine.Operation {
 func (c *trial) crowded(i int, ops []*op) bool {
 	o, late := ops[i], int64(c.plan.longestLease()+serveSlack)
 	at := func(other *op) bool {
-		end := max(other.end, other.ret)
+		end := max(other.end, other.ret) + int64(longestLinger) // it may be kept for who had it
 		if other.out != outReleased {
 			end += late // whatever it had or has not yet lapses
 		}

@@ -196,6 +196,9 @@ func (p Plan) lasts(k Kind, r *rand.Rand) time.Duration {
 	return 0
 }
 
+// longestLinger is the longest WithLinger of any worker. Who only tries finds a lock that lingers in use.
+const longestLinger = 300 * time.Millisecond
+
 // job is what the worker of that slot is to do in its n-th life.
 func (p Plan) job(slot, life int, addr string) job {
 	r := rand.New(rand.NewPCG(p.Seed, uint64(slot)<<8|uint64(life)))
@@ -204,7 +207,7 @@ func (p Plan) job(slot, life int, addr string) job {
 		Lease: p.Leases[r.IntN(len(p.Leases))], Grace: p.Graces[r.IntN(len(p.Graces))],
 	}
 	if !p.Queue { // a place that is kept counts from the last unlock
-		j.Linger = []time.Duration{0, 0, 20 * time.Millisecond, 300 * time.Millisecond}[r.IntN(4)]
+		j.Linger = []time.Duration{0, 0, longestLinger / 15, longestLinger}[r.IntN(4)]
 	}
 	return j
 }
