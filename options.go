@@ -212,11 +212,11 @@ func WithTurn(d time.Duration) Option {
 
 // WithLinger keeps a lock for up to d after the last unlock here, so that the next Lock of this process
 // needs no server. Another process that queues for it gets it at once, one message later than it would
-// without; one that only tries (TryLock) finds it locked. Where others wait already, the unlock of a Mutex keeps a place in the queue instead, for as long: the
-// next Lock has had its request, and is served before those who come between. If the lock comes to a place that
-// nobody here wants yet, it is passed on at once, by one message and one command, or kept where nobody else
-// waits. It is for a lock that one process takes again and again. Default 0: off; at most half the lease, or it is
-// an error.
+// without; one that only tries (TryLock) finds it locked. Where others wait already, the unlock of a Mutex keeps
+// a place in the queue instead, for as long: the next Lock has had its request, and is served before those who
+// come between. If the lock comes to a place that nobody here wants yet, it is passed on at once, by one message
+// and one command, or kept where nobody else waits. It is for a lock that one process takes again and again.
+// Default 0: off; at most half the lease, or it is an error.
 func WithLinger(d time.Duration) Option {
 	return func(o *options) {
 		if d < 0 {
