@@ -23,6 +23,10 @@ type attempt struct {
 	latch             // over: granted, given up, or failed: what comes for it now finds nobody
 	queued bool       // the server has said that it waits
 
+	// It holds, and the reply that says so has not come yet.
+	contended bool // somebody waits for it
+	forced    bool // and it was taken
+
 	inFlight int           // requests under way
 	first    deadline      // of the first acquire
 	asking   *deadline     // of the last one: ending it ends the wait for the reply
@@ -417,6 +421,10 @@ func (a *attempt) message(m protocol.Message, session int64) {
 		}
 		a.foreign = m.Foreign
 		a.stir()
+	case protocol.Waits:
+		a.contended = true
+	case protocol.Lost:
+		a.forced = true
 	case protocol.Dropped:
 		a.fail(mismatch(g, string(protocol.SemaphoreKind(m.Number))), fatal)
 	}

@@ -18,9 +18,10 @@ import (
 // silent is a Client's way to the server whose subscriber connections the server can close without the
 // Client being told before it writes.
 type silent struct {
-	mu    sync.Mutex
-	conns []*silentConn
-	away  bool // nobody can connect any more
+	mu       sync.Mutex
+	conns    []*silentConn
+	away     bool // nobody can connect any more
+	halfOpen bool // nor is it told when it writes
 }
 
 type silentConn struct {
@@ -49,6 +50,12 @@ func (c *silentConn) isCut() bool {
 	return c.cut
 }
 
+func (w *silent) isHalfOpen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.halfOpen
+}
+
 func (c *silentConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil && c.isCut() {
@@ -59,6 +66,13 @@ func (c *silentConn) Read(p []byte) (int, error) {
 
 func (c *silentConn) Write(p []byte) (int, error) {
 	if c.isCut() {
+		select {
+		case <-c.told:
+		default:
+			if c.way.isHalfOpen() {
+				return len(p), nil
+			}
+		}
 		c.once.Do(func() { close(c.told) })
 		return 0, net.ErrClosed
 	}

@@ -512,8 +512,9 @@ func (g *gate) message(m protocol.Message, session int64) {
 		switch m.Verb {
 		case protocol.Waits:
 			h.contend()
-			if at, ok := h.read.when(m.Now, session, time.Now()); ok && session != 0 {
-				g.ear.beat.heard(moment{at, session})
+			if at, ok := h.read.when(m.Now, session, time.Now()); ok && session != 0 && m.Counted {
+				apart := at.Sub(h.read.sent.at).Abs() / 100 // the two clocks, since one was read: as of a lease
+				g.ear.beat.heard(moment{at.Add(-apart), session})
 			}
 		case protocol.Lost:
 			h.verifyLocked()
@@ -524,6 +525,14 @@ func (g *gate) message(m protocol.Message, session int64) {
 		if a.entry.Attempt == m.Attempt {
 			a.message(m, session)
 			return
+		}
+	}
+	if m.Verb == protocol.Waits || m.Verb == protocol.Lost { // a try is told no more
+		for _, a := range g.tries {
+			if a.entry.Attempt == m.Attempt {
+				a.message(m, session)
+				return
+			}
 		}
 	}
 	if !slices.ContainsFunc(g.ending, named) { // a leave would overtake the release, which would take the hold for lost

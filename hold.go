@@ -74,7 +74,7 @@ func newHold(a *attempt, got grant) *hold {
 	if h.value == "" {
 		h.value = a.entry.Hold(got.number, got.since)
 	}
-	if got.waiting > 0 {
+	if got.waiting > 0 || a.contended {
 		h.contend()
 	}
 	if a.unsure {
@@ -95,7 +95,7 @@ func newHold(a *attempt, got grant) *hold {
 	h.timer = time.AfterFunc(h.next().Sub(got.at), h.wake)
 	a.g.holds = append(a.g.holds, h)
 	a.g.uses++
-	if h.unheard() {
+	if h.unheard() || a.forced {
 		h.verifyLocked()
 	}
 	return h

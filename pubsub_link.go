@@ -114,7 +114,7 @@ func (l *link) open() (*subscriber, error) {
 	conn, _ := client.Dedicate()
 	mark := fmt.Sprint(":", l.hub.opened.Add(1))
 	s := &subscriber{link: l, mark: mark, conn: conn, have: map[string]bool{}}
-	s.lost = conn.SetPubSubHooks(valkey.PubSubHooks{OnMessage: l.message, OnSubscription: s.subscription})
+	s.lost = conn.SetPubSubHooks(valkey.PubSubHooks{OnMessage: s.message, OnSubscription: s.subscription})
 	if _, err := s.adjust(); err != nil {
 		conn.Close()
 		return nil, err
@@ -367,8 +367,10 @@ func (s *subscriber) subscription(p valkey.PubSubSubscription) {
 	}
 }
 
-func (l *link) message(m valkey.PubSubMessage) {
-	h := l.hub
+// message hands on what was said on a channel. It came over the subscription only if this connection is the one
+// that stands: one that is about to replace it hears too, and whether the one before it still does is not known.
+func (s *subscriber) message(m valkey.PubSubMessage) {
+	l, h := s.link, s.link.hub
 	h.mu.Lock()
 	t := h.topics[m.Channel]
 	if t == nil {
@@ -379,7 +381,7 @@ func (l *link) message(m valkey.PubSubMessage) {
 		return
 	}
 	var session int64
-	if t.link == l {
+	if t.link == l && t.alone == t.channel+s.mark {
 		session = t.number
 	}
 	hear := make([]func(string, int64), 0, 1)

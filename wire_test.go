@@ -32,8 +32,9 @@ type tap struct {
 	keep  func(m protocol.Message) bool
 	kept  []func()
 	conns []net.Conn
-	ear   valkey.DedicatedClient // the subscriber connection
-	away  bool                   // nobody can connect
+	ear   valkey.DedicatedClient     // the subscriber connection
+	hear  func(valkey.PubSubMessage) // what it does with a message
+	away  bool                       // nobody can connect
 }
 
 // relay is what happens to one run of a script: run has the server run it, whatever the caller's context.
@@ -209,6 +210,14 @@ func (c *tap) deliver() int {
 	return len(kept)
 }
 
+// say has the Client hear that, over its subscriber connection.
+func (c *tap) say(channel, message string) {
+	c.mu.Lock()
+	hear := c.hear
+	c.mu.Unlock()
+	hear(valkey.PubSubMessage{Channel: channel, Message: message})
+}
+
 // drop loses what was kept back.
 func (c *tap) drop() {
 	c.mu.Lock()
@@ -272,6 +281,9 @@ type ear struct {
 
 func (e *ear) SetPubSubHooks(hooks valkey.PubSubHooks) <-chan error {
 	hear := hooks.OnMessage
+	e.tap.mu.Lock()
+	e.tap.hear = hear
+	e.tap.mu.Unlock()
 	hooks.OnMessage = func(m valkey.PubSubMessage) {
 		e.tap.mu.Lock()
 		said, err := protocol.ParseMessage(m.Message)

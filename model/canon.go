@@ -105,7 +105,7 @@ func (m *Model) canonClient(s *State, ci int8) {
 		}
 	}
 	for i := range c.nMessages {
-		if c.messages[i].verb == grantMsg || m.Told && c.messages[i].verb == waitsMsg {
+		if c.messages[i].verb == grantMsg || c.messages[i].counted {
 			m.since(s, &c.messages[i].at)
 		}
 	}

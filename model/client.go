@@ -404,7 +404,7 @@ func (m *Model) onMessage(s *State, ci int8) {
 	switch {
 	case known && c.phase == holding:
 		c.contended = c.contended || x.verb == waitsMsg
-		if m.Told && x.verb == waitsMsg {
+		if x.counted {
 			m.told(s, c, x.at)
 		}
 	case known && x.verb == grantMsg:

@@ -91,6 +91,7 @@ func Configs() []Config {
 	big("detection: the server closes two connections, and has told the holder", d, func(c *Config) { c.Faults.Close, c.Told = 2, true })
 	big("detection: the server closes a connection, and has told the holder, a beat", d, func(c *Config) { c.Faults.Close, c.Faults.Beat, c.Told = 1, 1, true })
 	big("detection: a connection is replaced and one is closed, and the holder was told", d, func(c *Config) { c.Faults.Close, c.Faults.Replace, c.Told = 1, 1, true })
+	add("detection: a replica, and the holder was told", d, func(c *Config) { c.Faults.Demote, c.Told = 1, true })
 	big("detection: a replica, a broken connection, a beat", d, func(c *Config) { c.Faults.Demote, c.Faults.Break, c.Faults.Beat = 1, 1, 1 })
 	big("detection: a lost request, a broken connection", d, func(c *Config) { c.Faults.Break, c.Faults.Lost, c.Latest = 1, 1, 1 })
 
@@ -163,6 +164,7 @@ func without() []Config {
 	add(Unbroken, NotCovered, d, func(c *Config) { c.Faults.Break, c.Faults.Beat, c.Faults.Replace = 1, 1, 1 })
 	add(BeatCounted, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Beat = 1, 1 })
 	add(ToldThen, TooMany, d, func(c *Config) { c.Faults.Close, c.Told = 1, true })
+	add(ToldCounted, TooMany, d, func(c *Config) { c.Faults.Demote, c.Told = 1, true })
 	add(OneProof, TooMany, d, func(c *Config) { c.Faults.Break, c.Faults.Renew = 1, 1 })
 	add(ProofOnArrival, TokenFell, d, func(c *Config) { c.Faults.Break = 1 })
 	add(OwnGrace, TooMany, d, func(c *Config) { c.Faults.Break, c.Mixed = 1, true })

@@ -62,6 +62,9 @@ const (
 	// ToldThen: what a check says to a holder is a proof of life of the time at which it was said. Without: of the
 	// time at which it arrives.
 	ToldThen
+	// ToldCounted: it is one only where the server has counted the holder, as the message says. Without: it is for
+	// whoever hears it.
+	ToldCounted
 	// OneProof: a renewal is one proof of life. Without: it stands for a whole lease.
 	OneProof
 	// ProofOnArrival: a grant whose proof of life is older than the grace when it arrives is no hold, as
@@ -91,7 +94,7 @@ const (
 var ruleNames = []string{
 	"Remaining", "LeaseInMessage", "SamePair", "SendAlone", "CountFirst", "NewName", "NumberAtGrant", "SameAnswer",
 	"TellFront", "TellAgain", "LeaveLost", "EndingAlone", "LatestTime", "LeaveAgain",
-	"OneSession", "BeatSession", "OwnChannel", "Unbroken", "BeatCounted", "ToldThen", "OneProof", "ProofOnArrival", "OwnGrace", "Cut", "Prune", "PlaceTimer",
+	"OneSession", "BeatSession", "OwnChannel", "Unbroken", "BeatCounted", "ToldThen", "ToldCounted", "OneProof", "ProofOnArrival", "OwnGrace", "Cut", "Prune", "PlaceTimer",
 	"FrontTimer", "GapLook", "ShortFirst",
 }
 

@@ -166,8 +166,8 @@ func (m *Model) tellHolders(s *State) {
 	}
 	for _, h := range s.holds[:s.nHolds] {
 		x := message{verb: waitsMsg, attempt: h.attempt}
-		if m.Told {
-			x.at = s.now
+		if m.Told && (!m.keeps(ToldCounted) || s.listeners(h.client) > 0) {
+			x.at, x.counted = s.now, true
 		}
 		if c := &s.clients[h.client]; c.nMessages < maxMessages && !slices.Contains(c.messages[:c.nMessages], x) { // another copy says nothing new
 			m.tell(s, h.client, x)

@@ -116,6 +116,7 @@ const (
 type message struct {
 	verb                       verb
 	attempt, number, at, lease int8
+	counted                    bool // waits: it is a proof of life
 }
 
 type phase int8

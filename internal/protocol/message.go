@@ -23,6 +23,7 @@ type Message struct {
 	Now     int64         // server ms when it was said
 	Lease   time.Duration // of the hold that is granted
 	Foreign bool          // front: the holder is not one of ours
+	Counted bool          // waits: the server counted the Client that is told among those who hear
 	Waiting int           // grant: how many wait behind it
 	Key     string        // the lock key
 }
@@ -63,7 +64,9 @@ func ParseMessage(s string) (Message, error) {
 		m.Lease = time.Duration(ms) * time.Millisecond
 	case Front:
 		m.Foreign = ms == 1
-	case Waits, Lost, Dropped, Echo:
+	case Waits:
+		m.Counted = ms == 1
+	case Lost, Dropped, Echo:
 	default:
 		return Message{}, errMessage
 	}

@@ -100,6 +100,9 @@ var mutants = []mutant{
 	{"told-just-now", "what a look says to the holder is a proof of life of when it arrives",
 		"long,net-fade,grace-on", "TestALookIsAProofOfLifeOfItsOwnTime", "ToldThen", []edit{
 			{"heartbeat.go", "return earlier(at, now), ok", "return now, ok"}}},
+	{"told-by-hearsay", "what a look says is a proof of life for whoever hears it, counted or not",
+		"", "TestALookThatIsHeardByOneWhoIsNotCountedIsNoProofOfLife", "ToldCounted", []edit{
+			{"gate.go", "ok && session != 0 && m.Counted", "ok && session != 0"}}},
 	{"replaced-after-a-gap", "a connection goes on with the subscription of one that was closed before it",
 		"long,net-refuse,grace-on", "TestABeatDoesNotCountAConnectionThatCameAfterAGap", "Unbroken", []edit{
 			{"pubsub_link.go", "if err := s.drain(); err != nil {", "if err := s.drain(); false {"}}},

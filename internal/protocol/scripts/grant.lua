@@ -39,10 +39,16 @@ local function fits(e)
   return e.mode == 'r' or used() + e.weight <= tonumber(string.sub(e.kind, 2))
 end
 
--- Where listeners may not be counted (ACL), everybody counts as alive: a dead one costs its first lease.
-local function alive(e)
+-- How many hear on e's channel here, where the scripts run; nil where they may not be counted (ACL).
+local function listeners(e)
   local n = redis.pcall('PUBSUB', ARGV[1] == '' and 'NUMSUB' or 'SHARDNUMSUB', channel(e.ref))
-  return n.err ~= nil or n[2] > 0
+  return not n.err and n[2] or nil
+end
+
+-- Where listeners may not be counted, everybody counts as alive: a dead one costs its first lease.
+local function alive(e)
+  local n = listeners(e)
+  return not n or n > 0
 end
 
 -- A holder whose channel nobody hears has died, or will have renewed before its grace is over: its lease
@@ -158,13 +164,14 @@ local function grant(caller, moved, readers)
   end
 end
 
--- Whoever holds learns that someone waits, unless it is its own Client that does.
+-- Whoever holds learns that someone waits, unless it is its own Client that does; and, under crash detection, whether
+-- it was counted, for who hears on a replica hears this too.
 local function tell_holder(ref)
   local id = string.match(ref, '^[^#]*#')
   local function tell_one(value)
     local e = parse(entry_of(value))
     if string.sub(e.ref, 1, #id) ~= id then
-      tell('waits', e, 0, '0')
+      tell('waits', e, 0, e.grace > 0 and (listeners(e) or 0) > 0 and '1' or '0')
     end
   end
   if entry_of(held) then
