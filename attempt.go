@@ -259,13 +259,15 @@ func (a *attempt) ask() (queued bool) {
 // sent that long after the first.
 func (a *attempt) failed(err error, lasted time.Duration) {
 	g := a.g
-	if g.lastErr == nil {
-		events.requestFailed.to(g.c.opts.client.logger, logKey(g.keys.Lock), logError(err))
-	}
-	g.lastErr = err
 	s := judge(err)
 	if g.c.ctx.Err() != nil {
 		s, err = fatal, ErrClosed
+	}
+	if s != fatal { // what is repeated; of the rest its callers are told
+		if g.lastErr == nil {
+			events.requestFailed.to(g.c.opts.client.logger, logKey(g.keys.Lock), logError(err))
+		}
+		g.lastErr = err
 	}
 	if s == passing && a.alone != nil && lasted >= requestLimit {
 		s = refused

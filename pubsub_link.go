@@ -66,8 +66,8 @@ func (l *link) run() {
 			ups++
 			pause = minPause
 		}
-		if err == nil {
-			continue // not wanted any more, or it is again
+		if err == nil || h.ctx.Err() != nil {
+			continue // not wanted any more, or it is again; Close may come in the middle of a request
 		}
 		if was {
 			h.stats.reconnects.Add(1)
