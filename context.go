@@ -66,8 +66,9 @@ func (l *Lease) Token() int64 { return l.token }
 // meanwhile. The fencing token protects then.
 func (l *Lease) Valid() bool { return !l.over.Load() && l.on.valid() }
 
-// Until is the time until which the lease is certain; renewals move it on. It is past once the lease is
-// lost or given back.
+// Until is the time until which the lease is certain; renewals move it on, and so do signs of life where
+// crash detection is on: it is never further away than the grace then, however long the lease is
+// ([WithCrashDetection]). It is past once the lease is lost or given back.
 func (l *Lease) Until() time.Time {
 	l.on.lock()
 	defer l.on.unlock()

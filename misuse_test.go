@@ -157,9 +157,11 @@ func TestLockingWhatTheContextCarriesIsErrDeadlock(t *testing.T) {
 		require.NoError(t, err)
 		for _, again := range []*Mutex{m, c.Mutex("orders")} {
 			_, err = again.LockContext(ctx)
-			require.Equal(t, ErrDeadlock, err)
+			require.ErrorIs(t, err, ErrDeadlock)
+			require.ErrorContains(t, err, `carries "`)
 			_, err = again.TryLockContext(context.WithoutCancel(ctx))
-			require.Equal(t, ErrDeadlock, err)
+			require.ErrorIs(t, err, ErrDeadlock)
+			require.ErrorContains(t, err, `carries "`)
 		}
 		other := lockAsync(t.Context(), m)
 		require.NoError(t, m.UnlockContext(ctx))

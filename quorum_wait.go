@@ -48,7 +48,7 @@ func (c *contest) reenter(ctx context.Context, w want) (*Lease, error) {
 	case l == nil:
 		return nil, nil
 	case !w.opts.reentrant:
-		return nil, ErrDeadlock
+		return nil, errCarried(c.h.keys.Lock)
 	case l.enter():
 		return l, nil
 	}

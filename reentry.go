@@ -28,7 +28,12 @@ func (g *gate) reenter(ctx context.Context, w want) (*Lease, error) {
 	case w.mode == protocol.Reader && l.hold.entry.Mode == protocol.Reader:
 		return nil, nil // another reader, as in sync
 	}
-	return nil, ErrDeadlock
+	return nil, errCarried(g.keys.Lock)
+}
+
+// errCarried: who asks has the lock already.
+func errCarried(key string) error {
+	return fmt.Errorf("%w: the context carries %q already: unlock that first, or see WithReentrancy", ErrDeadlock, key)
 }
 
 // enter counts one more entry, and reports false when the acquisition is over.

@@ -74,7 +74,8 @@ func (rw *RWMutex) RLock() { rw.r.mustLock(protocol.Reader) }
 // TryRLock tries to lock rw for reading and reports whether it succeeded; see [Mutex.TryLock].
 func (rw *RWMutex) TryRLock() bool { return rw.r.tryLock(protocol.Reader) }
 
-// RUnlock undoes one RLock, as [Mutex.Unlock] does. It panics if rw is not locked for reading.
+// RUnlock undoes one RLock, as [Mutex.Unlock] does, the oldest: where read locks with a context are held at the
+// same time it may be one of those. It panics if rw is not locked for reading.
 func (rw *RWMutex) RUnlock() { rw.r.mustUnlock("RUnlock of unlocked RWMutex") }
 
 // RLockContext locks rw for reading, as [Mutex.LockContext] does. ErrDeadlock if ctx carries rw's write

@@ -254,6 +254,9 @@ func TestTheRightsInTheReadmeAreEnough(t *testing.T) {
 		require.Zero(t, keys(t, s))
 		r = start(t, "run", "-url", url, "-prefix", "app:", "k", "--", "echo", "held")
 		require.Equal(t, 0, r.status(), &r.stderr)
+		r = start(t, "ls", "-url", url, "-prefix", "app:")
+		require.Equal(t, 2, r.status(), &r.stdout)
+		require.Contains(t, r.stderr.String(), "ls needs +scan +getrange")
 		_, err = s.Do("ACL", "SETUSER", "app", "+scan", "+getrange") // docs/operations.md
 		require.NoError(t, err)
 		r = start(t, "ls", "-url", url, "-prefix", "app:", "-all")

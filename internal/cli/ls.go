@@ -75,6 +75,9 @@ func lsCommand(w World, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := l.look(ctx); err != nil && ctx.Err() == nil {
+		if denied(err) {
+			err = fmt.Errorf("%w; ls needs +scan +getrange besides what README.md says in section ACL", err)
+		}
 		return w.fail("ls", err, cannotRun)
 	}
 	if ctx.Err() != nil {
