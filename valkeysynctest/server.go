@@ -1,6 +1,6 @@
 // Package valkeysynctest is for the tests of programs that use valkeysync: a server inside the test, with
 // nothing to install and nothing on the network, Clients on it, and ways to have them lose what they hold.
-// `go get github.com/valkeysync/valkeysync/valkeysynctest` adds what it is made of to go.mod and go.sum.
+// It is made of miniredis: go get github.com/valkeysync/valkeysync/valkeysynctest adds that to your go.sum.
 //
 //	func TestReport(t *testing.T) {
 //		locks := valkeysynctest.New(t).Client()
