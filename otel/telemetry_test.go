@@ -327,6 +327,7 @@ func TestSpansSayWhatWentWrong(t *testing.T) {
 			defer cancel()
 			_, err = s.client().Mutex("orders").LockContext(short)
 			require.Error(t, err)
+			synctest.Wait() // it has left the queue: it would be given the lock, which is then taken and not deleted
 			s.Lose("orders")
 			<-held.Done()
 			synctest.Wait()
