@@ -127,11 +127,15 @@ func TestUIWithTheRightsInTheReadme(t *testing.T) {
 	more := regexp.MustCompile(`(?m)^ACL SETUSER app \+psubscribe .*$`).Find(operations)
 	require.NotNil(t, more)
 	testserver.Each(t, []string{"--notify-keyspace-events", "Kgxe"}, func(t *testing.T, s *testserver.Server) {
-		for _, line := range [][]byte{rights, more} {
-			_, err := s.Do(strings.Fields(string(line))...)
-			require.NoError(t, err)
-		}
+		_, err := s.Do(strings.Fields(string(rights))...)
+		require.NoError(t, err)
 		url := string(s.Flavor()) + "://app:secret@" + s.Addr()
+		refused := start(t, "ui", "-url", url, "-prefix", "app:")
+		stream(t, refused.page(), "This user lacks rights, which docs/operations.md has.*NOPERM")
+		require.NoError(t, refused.cmd.Process.Signal(os.Interrupt))
+		require.Equal(t, 0, refused.status(), &refused.stderr)
+		_, err = s.Do(strings.Fields(string(more))...)
+		require.NoError(t, err)
 		h := start(t, "run", "-url", url, "-prefix", "app:", "k", "--", "sleep", "60")
 		r := start(t, "ui", "-url", url, "-prefix", "app:")
 		address := r.page()

@@ -2,9 +2,13 @@ package page
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/valkey-io/valkey-go"
 
 	"github.com/valkeysync/valkeysync"
 	"github.com/valkeysync/valkeysync/internal/words"
@@ -139,7 +143,7 @@ func (w *watcher) run(ctx context.Context, since time.Time) {
 		}
 		if !lost && ctx.Err() == nil {
 			lost = true
-			w.gap("The server is away: " + plain(err))
+			w.gap(trouble(err) + plain(err))
 		}
 		w.board.say(state{Phase: down, Text: plain(err)})
 		select {
@@ -149,6 +153,15 @@ func (w *watcher) run(ctx context.Context, since time.Time) {
 	}
 	w.board.clear()
 	w.board.say(state{Phase: connecting})
+}
+
+// trouble is the beginning of a sentence about why nothing is known.
+func trouble(err error) string {
+	var reply *valkey.ValkeyError
+	if errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "NOPERM") {
+		return "This user lacks rights, which docs/operations.md has in section The page: "
+	}
+	return "The server is away: "
 }
 
 // gap writes into the log that nothing is known of a time.
