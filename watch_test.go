@@ -82,7 +82,9 @@ func TestWatchTellsEveryChange(t *testing.T) {
 		command(t, s, "SET", "orders", "somebody else", "NX", "PX", "300")
 		w.until("foreign", func(s Status) bool { return s.State == StateForeign && s.Holders[0].Name == "somebody else" })
 		w.until("lapsed", isFree)
-		command(t, s, "SET", "orders", "operator")
+		command(t, s, "SET", "orders", "operator", "PX", "60000") // without PX nobody would be told: Kgxe has no "set"
+		w.until("operator", func(s Status) bool { return s.State == StateForeign && s.Holders[0].Name == "operator" })
+		command(t, s, "PERSIST", "orders")
 		w.until("without expiry", func(s Status) bool { return s.State == StateNoExpiry })
 		command(t, s, "DEL", "orders")
 		w.until("deleted", isFree)
