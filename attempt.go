@@ -545,10 +545,7 @@ func (a *attempt) check(echo bool) {
 	sent := g.ear.now()
 	a.begin(sent, 0)
 	g.unlock()
-	heard := time.Duration(-1)
-	if a.want.opts.grace > 0 {
-		heard = g.ear.watch.upFor()
-	}
+	heard := g.ear.judges(a.want.opts.grace)
 	ctx := withDeadline(c.ctx, sent.at.Add(requestLimit))
 	r, err := c.server.Check(ctx, g.keys, a.entry, echo, heard)
 	ctx.end()

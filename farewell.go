@@ -22,10 +22,10 @@ type farewell struct {
 // judges is for how long the Client has been heard, where what it leaves is a place: waits may be shorter than the
 // time after which one who waits behind a dead process looks, and end with a look all the same. Negative: it is no judge.
 func (f *farewell) judges() time.Duration {
-	if f.attempt == nil || f.entry.Grace == 0 {
+	if f.attempt == nil {
 		return -1
 	}
-	return f.g.ear.watch.upFor()
+	return f.g.ear.judges(f.entry.Grace)
 }
 
 // say returns when it is certain, when it cannot be done (which is logged), or when the Client is closed.

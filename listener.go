@@ -140,6 +140,15 @@ func (e *listener) verifyHolds() { e.each((*gate).verify) }
 // each calls f for every gate that uses the ear.
 func (e *listener) each(f func(*gate)) { e.c.each(e, f) }
 
+// judges is for how long we have been heard, for a script that may cut the lease of a holder that died. Negative: we
+// are not, or have crash detection off, and it cuts none.
+func (e *listener) judges(grace time.Duration) time.Duration {
+	if grace == 0 {
+		return -1
+	}
+	return e.watch.upFor()
+}
+
 // doubt: an attempt was dropped although we hear. It is found out whether that is on the node where the
 // scripts count: on a primary that was demoted, subscribers hear on and are not counted any more.
 func (e *listener) doubt() {
