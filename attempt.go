@@ -206,9 +206,10 @@ func (a *attempt) ask() (queued bool) {
 		ctx.end()
 
 		g.mu.Lock()
+		now := time.Now()
 		a.end(err)
 		if err == nil {
-			g.ear.heard(r.Now)
+			g.ear.heardAt(r.Now, now)
 		}
 		if a.over {
 			g.unlock()
@@ -241,7 +242,7 @@ func (a *attempt) ask() (queued bool) {
 				g.unlock()
 				continue // our idea of the server's time is right now
 			}
-			queued = a.take(sent, r)
+			queued = a.take(sent, r, now)
 			g.unlock()
 			return queued
 		}
@@ -281,7 +282,7 @@ func (a *attempt) failed(err error, lasted time.Duration) {
 func (a *attempt) fail(err error, s severity) {
 	g := a.g
 	if w := a.alone; w != nil {
-		w.ready <- outcome{err: err}
+		w.tell(nil, err)
 		a.abandon()
 		return
 	}
@@ -312,18 +313,18 @@ func (a *attempt) startOver() {
 func (a *attempt) anew() {
 	g := a.g
 	if w := a.alone; w != nil && !w.gone && !g.work(g.try(w).run) {
-		w.ready <- outcome{err: ErrClosed}
+		w.tell(nil, ErrClosed)
 	}
 	g.settle()
 }
 
-// take deals with what a reply says of the attempt; sent is when its request was. It reports whether the
-// attempt is in the queue.
-func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
+// take deals with what a reply, which came now, says of the attempt; sent is when its request was. It reports whether
+// the attempt is in the queue.
+func (a *attempt) take(sent moment, r protocol.Reply, now time.Time) (queued bool) {
 	g := a.g
 	switch r.Outcome {
 	case protocol.Held:
-		lease, now := a.entry.Lease, time.Now()
+		lease := a.entry.Lease
 		until := sent.at.Add(r.Remaining - drift(lease))
 		if r.Remaining == protocol.Forever {
 			r.Remaining = lease // somebody took the expiry away; renewals set it anew
@@ -347,7 +348,7 @@ func (a *attempt) take(sent moment, r protocol.Reply) (queued bool) {
 		return true
 	case protocol.Busy:
 		a.finish()
-		a.alone.ready <- outcome{err: g.busy()} // nobody else takes that for an answer
+		a.alone.tell(nil, g.busy()) // nobody else takes that for an answer
 		return false
 	case protocol.Mismatch:
 		a.fail(mismatch(g, r.Holder), fatal)
@@ -551,9 +552,10 @@ func (a *attempt) check(echo bool) {
 	ctx.end()
 	g.mu.Lock()
 	defer g.unlock()
+	now := time.Now()
 	a.end(nil) // a check makes nothing, answered or not
 	if err == nil {
-		g.ear.heard(r.Now)
+		g.ear.heardAt(r.Now, now)
 		if echo {
 			g.ear.watch.expectEcho(sent.at)
 		}
@@ -568,5 +570,5 @@ func (a *attempt) check(echo bool) {
 	}
 	g.lastErr = nil
 	g.seen = r
-	a.take(sent, r)
+	a.take(sent, r, now)
 }

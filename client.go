@@ -43,6 +43,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	gates   map[gateKey]*gate
+	spare   *gate                // nobody uses it; for who locks the same again and again
 	ears    map[string]*listener // by tag
 	closed  bool
 	closing sync.Once
@@ -151,8 +152,11 @@ func (c *Client) enter(kind protocol.Kind, keys *protocol.Keys) (*gate, error) {
 	id := gateKey{kind, keys.Lock}
 	g := c.gates[id]
 	if g == nil {
-		g = newGate(c, kind, keys)
-		g.ear = c.earFor(keys)
+		ear := c.earFor(keys)
+		if g = c.spare; g == nil || g.kind != kind || g.keys.Lock != keys.Lock || g.ear != ear {
+			g = newGate(c, kind, keys, ear)
+		}
+		c.spare = nil
 		g.ear.users++
 		c.gates[id] = g
 	}
@@ -163,13 +167,14 @@ func (c *Client) enter(kind protocol.Kind, keys *protocol.Keys) (*gate, error) {
 // leave is the end of a use of g.
 func (c *Client) leave(g *gate) { c.use(g, -1) }
 
-// use counts so many more users of a gate that is in use. A gate that nobody uses is forgotten.
+// use counts so many more users of a gate that is in use. A gate that nobody uses is forgotten, but for the last one.
 func (c *Client) use(g *gate, more int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.users += more
 	if g.users == 0 {
 		delete(c.gates, gateKey{g.kind, g.keys.Lock})
+		c.spare = g
 		g.ear.users--
 		g.ear.rest()
 	}

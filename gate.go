@@ -30,6 +30,7 @@ type gate struct {
 	closed   bool           // the Client is closed
 	after    []func()       // what to do once the mutex is released
 	uses     int            // so many more users it has, to be counted before the mutex is released
+	alarm    *alarm         // for the next hold; nil: there was none
 
 	// What the first entries of its lists are kept in: without company it needs no more.
 	inline struct {
@@ -40,11 +41,20 @@ type gate struct {
 	}
 }
 
-func newGate(c *Client, kind protocol.Kind, keys *protocol.Keys) *gate {
-	g := &gate{c: c, kind: kind, keys: keys}
+func newGate(c *Client, kind protocol.Kind, keys *protocol.Keys, ear *listener) *gate {
+	return &gate{c: c, kind: kind, keys: keys, ear: ear}
+}
+
+// empty: nothing is here, so whoever comes is the first.
+func (g *gate) empty() bool {
+	return len(g.waiters)+len(g.attempts)+len(g.tries)+len(g.holds)+len(g.ending) == 0
+}
+
+// begin makes an empty gate as good as new.
+func (g *gate) begin() {
 	g.waiters, g.attempts = g.inline.waiters[:0], g.inline.attempts[:0]
 	g.holds, g.ending = g.inline.holds[:0], g.inline.ending[:0]
-	return g
+	g.lastErr, g.seen = nil, protocol.Reply{}
 }
 
 // remove takes one out of a list in which the order does not matter. The last gets its place: what goes over
@@ -78,15 +88,19 @@ type want struct {
 	patient bool // has no error to return: Lock
 }
 
+// waiter is one goroutine that wants it. Its fields belong to its gate's mutex.
 type waiter struct {
 	want
-	ready chan outcome // capacity 1
-	gone  bool         // gave up
-}
-
-type outcome struct {
+	latch // over: lease or err is what became of it
 	lease *Lease
 	err   error
+	gone  bool // gave up
+}
+
+// tell says what became of it: l, or err.
+func (w *waiter) tell(l *Lease, err error) {
+	w.lease, w.err = l, err
+	w.shut()
 }
 
 // later is for what must not happen under the mutex: cancelling contexts runs other people's code.
@@ -117,11 +131,14 @@ func (g *gate) unlock() {
 
 // acquire blocks until w's goroutine has the lock, or cannot have it, or ctx ends.
 func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
-	w := &waiter{want: want, ready: make(chan outcome, 1)}
+	w := &waiter{want: want}
 	g.mu.Lock()
 	if g.closed {
 		g.unlock()
 		return nil, ErrClosed
+	}
+	if g.empty() {
+		g.begin()
 	}
 	if l := g.join(want); l != nil {
 		g.unlock()
@@ -150,30 +167,35 @@ func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 			g.c.crew.run(a.run)
 		}
 	}
-	select {
-	case o := <-w.ready:
-		if o.lease != nil && ctx.Err() != nil {
-			w.ready <- o
-			return nil, g.giveUp(ctx, w)
-		}
-		return o.lease, o.err
-	case <-ctx.Done():
-		return nil, g.giveUp(ctx, w)
-	}
+	return g.await(ctx, w)
 }
 
-// giveUp: w's context is done. That has precedence: a grant that raced with it is given back.
-func (g *gate) giveUp(ctx context.Context, w *waiter) error {
+// await blocks until it is known what became of w, or ctx ends.
+func (g *gate) await(ctx context.Context, w *waiter) (*Lease, error) {
 	g.mu.Lock()
+	if !w.over {
+		over := w.done()
+		g.unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+		}
+		g.mu.Lock()
+	}
 	defer g.unlock()
+	if w.over && (w.lease == nil || ctx.Err() == nil) {
+		return w.lease, w.err
+	}
+	return nil, g.giveUp(ctx, w)
+}
+
+// giveUp: w's context is done. That has precedence: a grant that raced with it is given back. The mutex is held.
+func (g *gate) giveUp(ctx context.Context, w *waiter) error {
 	g.c.stats.gaveUp.Add(1)
 	err := g.waitError(contextEnd(ctx), w)
-	select {
-	case o := <-w.ready:
-		if l := o.lease; l != nil {
-			g.giveBack(l)
-		}
-	default:
+	if w.lease != nil {
+		g.giveBack(w.lease)
+	} else {
 		w.gone = true
 		if a := g.tries[w]; a != nil {
 			a.abandon()
@@ -254,11 +276,12 @@ func (g *gate) join(w want) *Lease {
 	for _, h := range g.holds {
 		free := h.lingering() && h.serves(w)
 		if h.handed < maxHanded && (free || h.shares(w) && (!h.contended || g.kind.Owner() != "") && !h.stale()) {
+			now := time.Now()
 			h.stopLinger()
 			if free {
-				h.begin(w.opts)
+				h.begin(w.opts, now)
 			}
-			return g.lend(h, w.opts)
+			return g.lend(h, w.opts, now)
 		}
 	}
 	return nil
@@ -269,10 +292,10 @@ func (h *hold) shares(w want) bool {
 	return w.mode == protocol.Reader && h.entry.Mode == protocol.Reader && h.grace == w.opts.grace && h.valid()
 }
 
-// lend gives one more acquisition out of a hold. The hold's lease is the longest of them all.
-func (g *gate) lend(h *hold, opts *options) *Lease {
+// lend gives one more acquisition out of a hold, now. The hold's lease is the longest of them all.
+func (g *gate) lend(h *hold, opts *options, now time.Time) *Lease {
 	l := &Lease{
-		on: h, hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: time.Now(),
+		on: h, hold: h, token: token(h.number, min(h.handed, maxHanded-1)), gate: g, opts: opts, began: now,
 	}
 	l.held.Store(h.entry.Weight)
 	if opts.lease > h.term {
@@ -370,8 +393,8 @@ func (g *gate) granted(a *attempt, got grant) {
 	}
 	switch {
 	case w != nil:
-		h.begin(w.opts)
-		g.admit(h, w, got.byMessage)
+		h.opts = w.opts
+		g.admit(h, w, got)
 	case kept != nil && h.linger(time.Until(kept.until)): // nobody wants it yet
 	default: // nobody wants it any more
 		h.stop()
@@ -381,18 +404,18 @@ func (g *gate) granted(a *attempt, got grant) {
 }
 
 // admit lets the one in that the hold is for, and with a reader all readers that wait here.
-func (g *gate) admit(h *hold, first *waiter, message bool) {
-	l := g.lend(h, first.opts)
-	if l.by = byReply; message {
+func (g *gate) admit(h *hold, first *waiter, got grant) {
+	l := g.lend(h, first.opts, got.at)
+	if l.by = byReply; got.byMessage {
 		l.by = byMessage
 	}
-	first.ready <- outcome{lease: l}
+	first.tell(l, nil)
 	keep := g.waiters[:0]
 	for _, w := range g.waiters {
 		switch {
 		case w == first:
 		case h.shares(w.want):
-			w.ready <- outcome{lease: g.lend(h, w.opts)}
+			w.tell(g.lend(h, w.opts, got.at), nil)
 		default:
 			keep = append(keep, w)
 		}
@@ -406,7 +429,7 @@ func (g *gate) fail(err error, s severity) {
 	keep := g.waiters[:0]
 	for _, w := range g.waiters {
 		if s == fatal || !w.patient {
-			w.ready <- outcome{err: err}
+			w.tell(nil, err)
 		} else {
 			keep = append(keep, w)
 		}
@@ -460,7 +483,7 @@ func (g *gate) end(ctx context.Context, l *Lease) (decided bool, err error) {
 
 // downgrade gives a writer's hold back and takes a reader's in the same request.
 func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, error) {
-	w := &waiter{want: want, ready: make(chan outcome, 1)}
+	w := &waiter{want: want}
 	g.mu.Lock()
 	l.lapseLocked()
 	if l.lost != nil || l.ended {
@@ -494,12 +517,7 @@ func (g *gate) downgrade(ctx context.Context, l *Lease, want want) (*Lease, erro
 	if !open {
 		return nil, ErrClosed
 	}
-	select {
-	case o := <-w.ready:
-		return o.lease, o.err
-	case <-ctx.Done():
-		return nil, g.giveUp(ctx, w)
-	}
+	return g.await(ctx, w)
 }
 
 // message takes what a script said to an attempt of this gate.

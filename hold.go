@@ -42,7 +42,7 @@ type hold struct {
 	lingerTimer *time.Timer // for that; nil before the first time
 	lingerAt    time.Time   // when the timer runs next; zero: it does not
 
-	timer     *time.Timer // for whatever is due next: one, for timers are most of what a short hold costs here
+	alarm     *alarm // for whatever is due next; nil once it is over
 	renewAt   time.Time
 	renewing  bool
 	renewMore bool  // look at once more: something happened after the running renewal was sent
@@ -92,7 +92,7 @@ func newHold(a *attempt, got grant) *hold {
 	if c.stats.notifications.Load() {
 		h.watchAt = got.at.Add(watchAfter)
 	}
-	h.timer = time.AfterFunc(h.next().Sub(got.at), h.wake)
+	h.alarm = a.g.alarmFor(h, h.next().Sub(got.at))
 	a.g.holds = append(a.g.holds, h)
 	a.g.uses++
 	if h.unheard() || a.forced {
@@ -101,12 +101,12 @@ func newHold(a *attempt, got grant) *hold {
 	return h
 }
 
-// begin: the hold goes to whoever has these options. A renewal that an earlier one's WithMaxHold put off is
+// begin: the hold goes to whoever has these options, now. A renewal that an earlier one's WithMaxHold put off is
 // due.
-func (h *hold) begin(o *options) {
+func (h *hold) begin(o *options, now time.Time) {
 	h.opts = o
-	if !h.renewing && !time.Now().Before(h.renewAt) {
-		h.timer.Reset(0)
+	if !h.renewing && !now.Before(h.renewAt) {
+		h.alarm.timer.Reset(0)
 	}
 }
 
@@ -212,10 +212,8 @@ func (h *hold) tell(l *Lease, lost *LostError) {
 	h.g.later(func() { l.onLost(lost) })
 }
 
-// wake runs when something may be due: the end, the next renewal, the watch.
+// wake runs when something may be due: the end, the next renewal, the watch. The gate's mutex is held.
 func (h *hold) wake() {
-	h.g.mu.Lock()
-	defer h.g.unlock()
 	if h.endLocked(); h.over {
 		return
 	}
@@ -234,7 +232,7 @@ func (h *hold) wake() {
 			h.renewLocked()
 		}
 	}
-	h.timer.Reset(time.Until(next))
+	h.alarm.timer.Reset(time.Until(next))
 }
 
 // event is something that happened to the key. Renewals make events too.
@@ -360,7 +358,7 @@ func (h *hold) extend(read reading, remaining time.Duration) {
 		sent = last
 	}
 	h.certain.Store(&certainty{h.until, sent})
-	h.timer.Reset(time.Until(h.next()))
+	h.alarm.timer.Reset(time.Until(h.next()))
 }
 
 func takenOrDeleted(value string) Cause {
@@ -382,7 +380,8 @@ func (h *hold) stop() {
 		h.g.ear.beat.part()
 	}
 	h.shut()
-	h.timer.Stop()
+	h.alarm.stop()
+	h.alarm = nil
 	h.stopLinger()
 	if h.lingerTimer != nil {
 		h.lingerTimer.Stop()

@@ -634,7 +634,7 @@ func TestTheContextNoticesAnEndThatNoTimerHasToldYet(t *testing.T) {
 				l := leaseOf(t, ctx)
 				require.False(t, look(ctx, l))
 				l.gate.mu.Lock()
-				l.hold.timer.Stop()
+				l.hold.alarm.timer.Stop()
 				l.gate.mu.Unlock()
 				time.Sleep(defaultLease - drift(defaultLease))
 				require.True(t, look(ctx, l))

@@ -73,12 +73,16 @@ func (e *listener) end() {
 // now is the moment of a request that is about to be sent.
 func (e *listener) now() moment { return moment{time.Now(), e.watch.session()} }
 
-// heard takes note of the server's time. The nodes of a cluster have a clock each.
+// heard takes note of the server's time, which a reply has just told. The nodes of a cluster have a clock each.
 func (e *listener) heard(now int64) {
-	if now == 0 {
-		return // the script needed no clock
+	if now != 0 { // else the script needed no clock
+		e.heardAt(now, time.Now())
 	}
-	offset := now - time.Since(e.c.start).Milliseconds()
+}
+
+// heardAt is heard of a reply that came at that time and told one.
+func (e *listener) heardAt(now int64, at time.Time) {
+	offset := now - at.Sub(e.c.start).Milliseconds()
 	e.offset.Store(offset)
 	e.c.offset.Store(offset)
 }

@@ -211,12 +211,12 @@ func (r *release) goOn(next *attempt, sent moment, reply protocol.Reply, lost *L
 		r.undone(next, lost)
 	case lost != nil || reply.Outcome == protocol.Gone:
 		g.seen = reply
-		next.take(sent, protocol.Reply{Outcome: protocol.Gone}) // whether it was queued and dropped is not known
+		next.take(sent, protocol.Reply{Outcome: protocol.Gone}, time.Now()) // whether it was queued and dropped is not known
 	case reply.Outcome == protocol.Released: // came too late to queue
 		g.work(next.run)
 	default:
 		g.seen = reply
-		if next.take(sent, reply) {
+		if next.take(sent, reply, time.Now()) {
 			g.work(next.wait)
 		}
 	}
@@ -228,7 +228,7 @@ func (r *release) undone(next *attempt, err error) {
 	g := r.h.g
 	if i := slices.Index(g.waiters, r.downs); i >= 0 {
 		g.waiters = slices.Delete(g.waiters, i, i+1)
-		r.downs.ready <- outcome{err: err}
+		r.downs.tell(nil, err)
 	}
 	next.abandon()
 	g.settle()

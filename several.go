@@ -159,10 +159,11 @@ func (j *joint) add(ctx context.Context, g *gate, opts *options) bool {
 	}
 	g.mu.Lock()
 	defer g.unlock()
-	if g.closed || len(g.waiters)+len(g.attempts)+len(g.tries)+len(g.holds)+len(g.ending) > 0 {
+	if g.closed || !g.empty() {
 		return false
 	}
-	w := &waiter{want: want{mode: protocol.Exclusive, weight: 1, opts: opts, try: true}, ready: make(chan outcome, 1)}
+	g.begin()
+	w := &waiter{want: want{mode: protocol.Exclusive, weight: 1, opts: opts, try: true}}
 	j.attempts = append(j.attempts, g.try(w))
 	return true
 }
@@ -173,7 +174,7 @@ func (j *joint) drop(err error) {
 		a.g.mu.Lock()
 		if !a.over {
 			a.finish()
-			a.alone.ready <- outcome{err: err}
+			a.alone.tell(nil, err)
 		}
 		a.g.unlock()
 	}
@@ -196,18 +197,19 @@ func (j *joint) ask() {
 	ctx.end()
 	for i, a := range j.attempts {
 		a.g.mu.Lock()
+		now := time.Now()
 		a.end(err)
 		switch {
 		case a.over:
 		case err != nil:
 			a.fail(err, fatal) // and leave, for one of them may have been written
 		case len(replies) == len(j.attempts):
-			ear.heard(replies[i].Now)
-			a.take(sent, replies[i])
+			ear.heardAt(replies[i].Now, now)
+			a.take(sent, replies[i], now)
 		default: // busy, or late
-			ear.heard(replies[0].Now)
+			ear.heardAt(replies[0].Now, now)
 			a.finish()
-			a.alone.ready <- outcome{err: ErrLocked}
+			a.alone.tell(nil, ErrLocked)
 		}
 		a.g.unlock()
 	}
@@ -218,14 +220,8 @@ func (j *joint) ask() {
 func (j *joint) wait(ctx context.Context) []*Lease {
 	var leases []*Lease
 	for _, a := range j.attempts {
-		w := a.alone
-		select {
-		case o := <-w.ready:
-			if o.lease != nil {
-				leases = append(leases, o.lease)
-			}
-		case <-ctx.Done():
-			_ = a.g.giveUp(ctx, w)
+		if l, _ := a.g.await(ctx, a.alone); l != nil {
+			leases = append(leases, l)
 		}
 	}
 	if len(leases) == len(j.attempts) && ctx.Err() == nil {

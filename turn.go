@@ -43,9 +43,10 @@ func (g *gate) handOver(h *hold) bool {
 	if !h.serves(w.want) {
 		return false
 	}
+	now := time.Now()
 	g.waiters = g.waiters[1:]
-	h.begin(w.opts)
-	w.ready <- outcome{lease: g.lend(h, w.opts)}
+	h.begin(w.opts, now)
+	w.tell(g.lend(h, w.opts, now), nil)
 	g.c.stats.handedOver.Add(1)
 	g.settle()
 	return true
