@@ -335,7 +335,7 @@ func (a *attempt) take(sent moment, r protocol.Reply, now time.Time) (queued boo
 			a.startOver()
 			return false
 		}
-		g.granted(a, grant{at: now, value: r.Hold, number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent, read: reading{sent, r.Now}})
+		g.granted(a, grant{at: now, number: r.Number, since: r.Since, until: until, lease: r.Remaining, waiting: r.Waiting, proof: sent, read: reading{sent, r.Now}})
 		return false
 	case protocol.Queued:
 		a.queued = true

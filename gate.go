@@ -371,7 +371,6 @@ func (g *gate) settle() {
 // grant is how an attempt became a hold.
 type grant struct {
 	at            time.Time
-	value         string // the hold as the server keeps it, where it said so
 	number, since int64
 	until         time.Time     // certain until then
 	lease         time.Duration // what the server gave

@@ -19,7 +19,6 @@ type hold struct {
 	g      *gate
 	entry  protocol.Entry
 	grace  time.Duration // crash detection; 0: off
-	value  string        // as the server keeps it: the proof of ownership
 	number int64
 	since  int64 // server ms
 	opts   *options
@@ -67,13 +66,10 @@ func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millis
 func newHold(a *attempt, got grant) *hold {
 	c := a.g.c
 	h := &hold{
-		g: a.g, entry: a.entry, grace: a.entry.Grace, value: got.value, number: got.number, since: got.since, opts: a.want.opts,
+		g: a.g, entry: a.entry, grace: a.entry.Grace, number: got.number, since: got.since, opts: a.want.opts,
 		term: a.entry.Lease, until: got.until, read: got.read,
 	}
 	h.lease = h.inline.lease[:0]
-	if h.value == "" {
-		h.value = a.entry.Hold(got.number, got.since)
-	}
 	if got.waiting > 0 || a.contended {
 		h.contend()
 	}
@@ -100,6 +96,9 @@ func newHold(a *attempt, got grant) *hold {
 	}
 	return h
 }
+
+// value is the hold as the server keeps it: the proof of ownership.
+func (h *hold) value() string { return h.entry.Hold(h.number, h.since) }
 
 // begin: the hold goes to whoever has these options, now. A renewal that an earlier one's WithMaxHold put off is
 // due.
@@ -282,7 +281,7 @@ func (h *hold) renew() {
 	pause := minPause / 2 // a broken connection is found out by using it, and there may be several
 	for {
 		g.mu.Lock()
-		value, lease := h.value, h.term
+		value, lease := h.value(), h.term
 		if h.stale() {
 			lease = max(time.Until(h.until)+drift(lease), time.Millisecond)
 		}

@@ -156,7 +156,7 @@ func (r *release) send(limit time.Time) (decided bool, err error) {
 	}
 	r.sent = true
 	ctx.begin(c.ctx, limit)
-	reply, err := c.server.Release(ctx, g.keys, h.value, again, after, latest)
+	reply, err := c.server.Release(ctx, g.keys, h.entry.Proof(h.number, h.since), again, after, latest)
 	ctx.end()
 
 	g.mu.Lock()

@@ -172,7 +172,12 @@ func (r *replay) step() {
 		}
 		r.say("%s releases #%d, then #%d, sent %d ago", r.peers[h.client].id, h.attempt, next, age)
 		want = r.lone.Release(h.client, h.attempt, number, next, age)
-		got, err = p.Release(ctx, &p.keys, h.value, again, protocol.Queue, latest)
+		proof := h.value
+		if r.rnd.IntN(2) == 0 {
+			held := protocol.ParseHolder(h.value)
+			proof = held.Proof(held.Number, held.Since)
+		}
+		got, err = p.Release(ctx, &p.keys, proof, again, protocol.Queue, latest)
 	case n < 75:
 		r.say("%s leaves #%d", p.id, attempt)
 		want = r.lone.Leave(client, attempt)

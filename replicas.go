@@ -24,7 +24,7 @@ func (g *gate) replicate(ctx context.Context, l *Lease) error {
 		g.mu.Lock()
 		h := l.hold
 		l.lapseLocked()
-		lost, have, value, lease := l.lost, h.copies, h.value, h.term
+		lost, have, value, lease := l.lost, h.copies, h.value(), h.term
 		g.unlock()
 		switch {
 		case lost != nil:

@@ -52,7 +52,7 @@ func (s *shrinking) run(l *Lease) {
 	h, g := s.h, s.h.g
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		g.mu.Lock()
-		entry, value := h.entry, h.value
+		entry, value := h.entry, h.value()
 		entry.Weight = l.held.Load()
 		if l.over.Load() || entry.Weight == 0 || entry.Weight == h.entry.Weight {
 			s.finish(l.lostErr())
@@ -71,7 +71,7 @@ func (s *shrinking) run(l *Lease) {
 		switch {
 		case h.over: // what becomes of it is said above
 		case err == nil && r.Outcome == protocol.Held:
-			h.entry, h.value = entry, entry.Hold(h.number, h.since)
+			h.entry = entry
 		case err == nil:
 			h.lose(takenOrDeleted(r.Holder))
 		case judge(err) != passing:

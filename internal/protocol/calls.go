@@ -37,7 +37,7 @@ type Reply struct {
 	Now       int64         // server ms; 0 where the script needed no clock
 	Number    int64         // of the hold
 	Since     int64         // server ms when the hold began
-	Hold      string        // the hold itself, where it is new
+	New       bool          // the hold is of this moment, with its full lease
 	Remaining time.Duration // of the hold, or of whoever holds; Forever without expiry
 	Place     int           // in the queue, from 1
 	Waiting   int           // how many wait
@@ -108,26 +108,27 @@ func parseReply(sc *script, k *Keys, m valkey.ValkeyMessage) (Reply, error) {
 	return r, nil
 }
 
-// short reads the replies that are one string: those of the common cases. A new hold says itself all that
-// there is to say but its lease.
+// short reads the replies that are one string: those of the common cases. A new hold says its number, which is the
+// server's time in µs, and the time in ms where it is not.
 func short(reply string) (Reply, bool) {
 	if reply == string(Released) {
 		return Reply{Outcome: Released}, true
 	}
-	r := Reply{Outcome: Held, Hold: reply}
-	rest, ours := strings.CutPrefix(reply, "vs1 ")
-	number, rest, _ := strings.Cut(rest, " ")
-	since, _, ok := strings.Cut(rest, " ")
+	r := Reply{Outcome: Held, New: true}
+	number, since, apart := strings.Cut(reply, " ")
 	var err1, err2 error
 	r.Number, err1 = strconv.ParseInt(number, 10, 64)
-	r.Since, err2 = strconv.ParseInt(since, 10, 64)
+	r.Since = r.Number / 1000
+	if apart {
+		r.Since, err2 = strconv.ParseInt(since, 10, 64)
+	}
 	r.Now = r.Since
-	return r, ours && ok && err1 == nil && err2 == nil
+	return r, err1 == nil && err2 == nil
 }
 
 // full gives a new hold of e its lease, which the short reply leaves out.
 func (r Reply) full(e *Entry) Reply {
-	if r.Hold != "" {
+	if r.New {
 		r.Remaining = e.Lease
 	}
 	return r
@@ -181,8 +182,8 @@ func (s *Server) AcquireAll(ctx context.Context, ks []*Keys, es []*Entry, latest
 	}
 	replies := make([]Reply, len(fields))
 	for i, f := range fields {
-		hold, _ := f.ToString()
-		r, ok := short(hold)
+		held, _ := f.ToString()
+		r, ok := short(held)
 		if !ok || len(fields) != len(es) {
 			return nil, allScript.wrap(ks[0], errReply)
 		}
@@ -211,7 +212,7 @@ const (
 	Shrink    After = "shrink"    // a permit goes on with the smaller weight of that entry
 )
 
-// Release gives back a hold (as Entry.Hold names it) and does with again, where it is not nil, what after
+// Release gives back a hold (as Entry.Proof or Entry.Hold names it) and does with again, where it is not nil, what after
 // says; a place in the queue is not taken if the call arrives after latest.
 func (s *Server) Release(ctx context.Context, k *Keys, hold string, again *Entry, after After, latest int64) (Reply, error) {
 	if again == nil {

@@ -116,6 +116,22 @@ func (e Entry) Hold(number, since int64) string {
 	return "vs1 " + strconv.FormatInt(number, 10) + " " + strconv.FormatInt(since, 10) + " " + e.String()
 }
 
+// Proof is so much of the Hold as release needs: of a mutex, whose number no other hold of the key has, its
+// beginning, with some of the Client's id for a server that has lost its numbers and whose clock went back. The server
+// is twice as fast with strings of less than 44 bytes as with those of the length of a hold.
+func (e *Entry) Proof(number, since int64) string {
+	if e.Kind != MutexKind {
+		return e.Hold(number, since)
+	}
+	b := make([]byte, 0, 48)
+	b = append(b, "vs1 "...)
+	b = strconv.AppendInt(b, number, 10)
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, since, 10)
+	b = append(b, ' ')
+	return string(append(b, e.Client[:min(8, len(e.Client))]...))
+}
+
 // Holder is what a lock's value says of who has it.
 type Holder struct {
 	Entry

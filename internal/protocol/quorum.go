@@ -10,7 +10,7 @@ import (
 // here is said of one of them.
 
 var (
-	quorumLibs = []string{"keys", "clock", "quorum"}
+	quorumLibs = []string{"keys", "clock", "number", "quorum"}
 
 	quorumTakeScript = newScript("quorum_take", quorumLibs, "value", "lease", "latest")
 	quorumKeepScript = newScript("quorum_keep", quorumLibs, "value", "lease", "number", "latest")

@@ -46,18 +46,18 @@ func (s *script) source() string {
 // What most acquisitions and releases find stands in front of the rest, so that they pay for nothing else:
 // defining the rest's functions takes the server longer than the commands that they need.
 var (
-	alone    = []string{"keys", "clock", "write", "prelude"}
-	granting = []string{"keys", "clock", "write", "prelude", "grant"}
+	alone    = []string{"keys", "clock", "number", "write", "prelude"}
+	granting = []string{"keys", "clock", "number", "write", "prelude", "grant"}
 
-	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "write", "acquire_alone", "prelude", "grant"}, "entry", "latest", "lease", "how")
-	releaseScript = newScript("release", []string{"keys", "release_last", "clock", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
+	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "number", "write", "acquire_alone", "prelude", "grant"}, "entry", "latest", "lease", "how")
+	releaseScript = newScript("release", []string{"keys", "release_last", "clock", "number", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
 	leaveScript   = newScript("leave", granting, "ref", "entry", "kind", "heard")
 	checkScript   = newScript("check", granting, "entry", "echo", "heard")
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")
 	statusScript  = newScript("status", alone, "most")
 	resizeScript  = newScript("resize", granting, "kind")
 	forceScript   = newScript("force", granting)
-	allScript     = newScript("acquire_all", []string{"keys", "clock"}, "entries", "latest")
+	allScript     = newScript("acquire_all", []string{"keys", "clock", "number"}, "entries", "latest")
 
 	scripts = []*script{acquireScript, allScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript, quorumTakeScript, quorumKeepScript, quorumDropScript}
 )

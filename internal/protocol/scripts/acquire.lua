@@ -6,7 +6,7 @@
 -- ARGV[4] lease   of a mutex, in ms, as entry says as well; '' of what may be shared
 -- ARGV[5] how     'try'; left out: it queues
 --
--- the hold itself: the attempt holds the lock, from now on and with its full lease; nobody waits.
+-- number, or number and now: the attempt holds the lock, from now on and with its full lease; nobody waits.
 -- held, queued, gone: as in grant.lua. A 'gone' attempt was dropped in the same call.
 -- { 'late', now }                                    came after its latest time, nothing done
 -- { 'busy', now, 0, 0, remaining, waiting + 1, waiting, holder }   try only
@@ -19,8 +19,7 @@ if held == marker(e.kind) and (owned_by(e.kind) or not head()) and fits(e) and n
   if owned_by(e.kind) then
     call('ZREM', queue, e.raw)
   end
-  local value = hold(e, e.lease)
-  return value
+  return brief(hold(e, e.lease))
 end
 
 if call('ZRANK', queue, e.raw) or find_hold(e.ref, e.mode) then
@@ -36,8 +35,7 @@ end
 
 grant('', false, false)
 if not head() and fits(e) then
-  local value = hold(e, e.lease)
-  return value
+  return brief(hold(e, e.lease))
 elseif ARGV[5] then
   local n = call('ZCARD', queue)
   return { 'busy', now, 0, 0, remaining(e.mode), n + 1, n, holder() }

@@ -1,12 +1,12 @@
 -- acquire_all: takes several mutexes, all of them or none: where each is free and nobody waits for it. It
--- stands behind keys and clock. Not repeatable: whoever gets no answer has every attempt leave.
+-- stands behind number. Not repeatable: whoever gets no answer has every attempt leave.
 --
 -- KEYS four of each lock, one lock after the other
 --
 -- ARGV[2] entries  the attempts, in the same order, a line each
 -- ARGV[3] latest   server time (ms) after which the request is refused; 0 for none
 --
--- the holds themselves, in the same order: the attempts hold the locks, with their full leases
+-- { as acquire says of each hold, in the same order }: the attempts hold the locks, with their full leases
 -- { 'busy', now }  not all are free, nothing done
 -- { 'late', now }  came after its latest time, nothing done
 local now = tonumber(now_ms)
@@ -22,9 +22,9 @@ local holds = {}
 local i = 1
 for entry in string.gmatch(ARGV[2], '[^\n]+') do
   fence, last = KEYS[i + 3], nil
-  local value = 'vs1 ' .. number() .. ' ' .. now_ms .. ' ' .. entry
-  call('SET', KEYS[i], value, 'PX', string.match(entry, '^[^ ]+ [^ ]+ [^ ] %d+ (%d+) '))
-  holds[#holds + 1] = value
+  local n = number()
+  call('SET', KEYS[i], 'vs1 ' .. n .. ' ' .. now_ms .. ' ' .. entry, 'PX', string.match(entry, '^[^ ]+ [^ ]+ [^ ] %d+ (%d+) '))
+  holds[#holds + 1] = brief(n)
   i = i + 4
 end
 return holds

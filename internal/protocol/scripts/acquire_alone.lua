@@ -2,7 +2,6 @@
 if free and call('ZCARD', shared) == 0 then
   local kind, mode, weight, lease = string.match(ARGV[2], '^[^ ]+ ([^ ]+) ([^ ]) (%d+) (%d+) ')
   if mode ~= 'p' or tonumber(weight) <= tonumber(string.sub(kind, 2)) then
-    local value = hold({ raw = ARGV[2], kind = kind, mode = mode }, lease, true)
-    return value
+    return brief(hold({ raw = ARGV[2], kind = kind, mode = mode }, lease, true))
   end
 end

@@ -6,7 +6,12 @@ if latest < now_ms and latest ~= '0' then -- both have 13 digits
 end
 local free = call('EXISTS', lock, queue) == 0
 if free and ARGV[4] ~= '' then
-  local value = 'vs1 ' .. number() .. ' ' .. now_ms .. ' ' .. ARGV[2]
-  call('SET', lock, value, 'PX', ARGV[4])
-  return value
+  last = call('SET', fence, now_us, 'KEEPTTL', 'GET')
+  if not last or #last == #now_us and last < now_us then -- else number sees to it: the clock went back
+    if not last or last < string.sub(now_us, 1, 8) then
+      call('PEXPIRE', fence, '3600000')
+    end
+    call('SET', lock, 'vs1 ' .. now_us .. ' ' .. now_ms .. ' ' .. ARGV[2], 'PX', ARGV[4])
+    return now_us
+  end
 end

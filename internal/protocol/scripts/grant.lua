@@ -89,8 +89,7 @@ local function serve(e, caller)
   if e.ref == caller then
     hold(e, e.lease)
   elseif alive(e) then
-    local _, number = hold(e, e.first)
-    e.number = number
+    e.number = hold(e, e.first)
     served[#served + 1] = e
   end
 end

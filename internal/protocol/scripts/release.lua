@@ -2,7 +2,7 @@
 -- put behind the others, under a new attempt, in the same call.
 -- Repeatable: says what became of the second attempt.
 --
--- ARGV[2] hold    the hold as it was granted
+-- ARGV[2] hold    the hold as it was granted; of a mutex its beginning will do: number, time, and some of the ref
 -- ARGV[3] entry   the new attempt; left out with all that comes after it: there is none
 -- ARGV[4] latest  server time (ms) after which the new attempt is not queued; 0 for none
 -- ARGV[5] how     'queue' the new attempt; 'downgrade' a writer: the new attempt, a reader, has it at once;
@@ -10,15 +10,19 @@
 --
 -- 'released', or { 'released', now }  given back; nothing queued: acquire says why
 -- { 'lost', now, 0, 0, 0, 0, 0, holder }  was not ours any more
--- the hold itself, held, queued, gone: what became of the new attempt, as of acquire
-local mine = parse(entry_of(ARGV[2]))
+-- number, held, queued, gone: what became of the new attempt, as of acquire
+local entry = entry_of(given)
+local mine = entry and parse(entry) or { kind = 'm', mode = 'x' }
+if not entry and held and string.sub(held, 1, #given) == given then
+  given = held
+end
 local again = ARGV[3] and parse(ARGV[3])
 local caller = again and again.ref or ''
 local latest = tonumber(ARGV[4] or 0)
 local waiting = call('ZCARD', queue) -- reads first: a queue of another type stops the script here
 lapse(mine.kind)
 
-local value, left = owned(ARGV[2], mine)
+local value, left = owned(given, mine)
 if not value then
   grant(caller, false, false)
   if again then
@@ -72,8 +76,7 @@ end
 call('ZREM', queue, again.raw) -- as above
 if waiting == 0 and fits(again) then
   -- Nobody else waits: the caller has it again.
-  local value = hold(again, again.lease)
-  return value
+  return brief(hold(again, again.lease))
 end
 call('ZADD', queue, number(), again.raw)
 keep_queue(again.lease)

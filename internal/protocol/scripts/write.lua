@@ -1,4 +1,4 @@
--- write: stands behind clock in every script: how a hold is written.
+-- write: stands behind number in every script: how a hold is written.
 local now = tonumber(now_ms)
 
 local function int(n)
@@ -33,7 +33,7 @@ local function mark(kind, left)
   end
 end
 
--- Writes the hold of e, and returns it and its number. only: there is no other shared hold.
+-- Writes the hold of e, and returns its number. only: there is no other shared hold.
 local function hold(e, ms, only)
   local n = number()
   local value = 'vs1 ' .. n .. ' ' .. now_ms .. ' ' .. e.raw
@@ -45,5 +45,5 @@ local function hold(e, ms, only)
     call('ZADD', shared, int(now + ms), value)
     mark(e.kind, only and ms)
   end
-  return value, n
+  return n
 end
