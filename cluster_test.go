@@ -392,7 +392,7 @@ func (c *clustered) elsewhere(slot int) *testserver.Server {
 }
 
 func (c *clustered) orderlyFailover(t *testing.T) {
-	for _, grace := range []time.Duration{0, defaultGrace} { // a shorter one may be over sooner than the failover
+	for _, grace := range []time.Duration{0, 3 * defaultGrace} { // a shorter one may be over sooner than the failover, on a loaded machine
 		opts := []Option{WithLease(time.Minute), WithCrashDetection(grace)}
 		holder, waiter := c.client(t, opts...), c.client(t, opts...)
 		key := c.keys(fmt.Sprintf("failover-%v-", grace), 1)[1]
