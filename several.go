@@ -47,7 +47,7 @@ func (c *Client) LockAll(ctx context.Context, keys ...string) (context.Context, 
 	began := time.Now()
 	if leases := s.together(ctx); leases != nil {
 		for i, l := range leases {
-			s.mutexes[i].keep(l)
+			s.mutexes[i].keep(l, true)
 		}
 		for i, l := range leases {
 			s.mutexes[i].traceSince(held, want{weight: 1}, began).acquired(held, l)
