@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -107,7 +108,7 @@ func New(c valkey.Client, opts ...Option) (*Client, error) {
 	defer stop()
 	if err := client.probe(limited); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("valkeysync: New: %w", err)
+		return nil, fault.Errorf("New: %w", err)
 	}
 	client.ready.Store(true)
 	return client, nil
@@ -318,10 +319,10 @@ func (c *Client) probe(ctx context.Context) error {
 
 func (c *Client) explain(err error) error {
 	if denied(err) {
-		return fmt.Errorf("%w; this user needs the rights in README.md, section ACL", err)
+		return fault.Errorf("%w; this user needs the rights in README.md, section ACL", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the server did not answer within %v: %w", startLimit, err)
+		return fault.Errorf("the server did not answer within %v: %w", startLimit, err)
 	}
 	return err
 }

@@ -3,10 +3,10 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -45,7 +45,7 @@ func (h *handle) init(c *Client, kind protocol.Kind, key string, opts []Option) 
 // noOwner refuses WithOwner for what is no Mutex.
 func (h *handle) noOwner(what, key string) {
 	if h.opts.owner != "" {
-		h.err = errors.Join(h.err, fmt.Errorf("%w: WithOwner(%q) on %s(%q): only a Mutex has an owner; leave it out", ErrInvalidOption, h.opts.owner, what, key))
+		h.err = errors.Join(h.err, fault.Errorf("%w: WithOwner(%q) on %s(%q): only a Mutex has an owner; leave it out", ErrInvalidOption, h.opts.owner, what, key))
 	}
 }
 

@@ -3,9 +3,9 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -33,10 +33,10 @@ func (c *Client) Semaphore(key string, size int64, opts ...Option) *Semaphore {
 	s.init(c, protocol.SemaphoreKind(size), key, opts)
 	s.noOwner("Semaphore", key)
 	if s.opts.reentrant && !c.opts.reentrant {
-		s.err = errors.Join(s.err, fmt.Errorf("%w: WithReentrancy on Semaphore(%q): permits have no owner; leave it out", ErrInvalidOption, key))
+		s.err = errors.Join(s.err, fault.Errorf("%w: WithReentrancy on Semaphore(%q): permits have no owner; leave it out", ErrInvalidOption, key))
 	}
 	if size < 1 {
-		s.err = errors.Join(s.err, fmt.Errorf("%w: Semaphore(%q, %d): the size must be at least 1", ErrInvalidOption, key, size))
+		s.err = errors.Join(s.err, fault.Errorf("%w: Semaphore(%q, %d): the size must be at least 1", ErrInvalidOption, key, size))
 	}
 	return s
 }
@@ -71,7 +71,7 @@ func (s *Semaphore) Release(n int64) {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNotLocked), errors.Is(err, ErrInvalidWeight), s.err != nil:
-		panic("valkeysync: semaphore: released more than held, or less than 1: " + err.Error())
+		panic("valkeysync: semaphore: released more than held, or less than 1: " + fault.Bare(err).Error())
 	default:
 		events.unlockFailed.to(s.c.opts.client.logger, logKey(s.keys.Lock), logError(err))
 	}
@@ -105,7 +105,7 @@ func (s *Semaphore) ReleaseContext(ctx context.Context, n int64) error {
 		return s.err
 	}
 	if n < 1 {
-		return fmt.Errorf("%w %d: release at least 1", ErrInvalidWeight, n)
+		return fault.Errorf("%w %d: release at least 1", ErrInvalidWeight, n)
 	}
 	parts, ok := s.takeWeight(ctx, n)
 	if !ok {
@@ -172,10 +172,10 @@ func (s *Semaphore) Do(ctx context.Context, n int64, fn func(ctx context.Context
 
 func (s *Semaphore) lease(ctx context.Context, w want) (*Lease, error) {
 	if w.weight < 1 {
-		return nil, fmt.Errorf("%w %d: acquire at least 1", ErrInvalidWeight, w.weight)
+		return nil, fault.Errorf("%w %d: acquire at least 1", ErrInvalidWeight, w.weight)
 	}
 	if s.err == nil && w.weight > s.size {
-		return nil, fmt.Errorf("%w: %d of %d permits of %q", ErrTooLarge, w.weight, s.size, s.keys.Lock)
+		return nil, fault.Errorf("%w: %d of %d permits of %q", ErrTooLarge, w.weight, s.size, s.keys.Lock)
 	}
 	w.mode = protocol.Permit
 	return s.acquire(ctx, w)

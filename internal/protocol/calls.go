@@ -2,12 +2,13 @@ package protocol
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/fault"
 )
 
 // Outcome is what a script says of an attempt or a hold.
@@ -276,7 +277,7 @@ func (s *Server) Replicate(ctx context.Context, k *Keys, hold string, lease time
 	}
 	copies, err := results[1].AsInt64()
 	if err != nil {
-		return Reply{}, 0, fmt.Errorf("wait %q: %w", k.Lock, err)
+		return Reply{}, 0, fault.Errorf("wait %q: %w", k.Lock, err)
 	}
 	return r, int(copies), nil
 }
