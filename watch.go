@@ -24,7 +24,7 @@ var ErrNoNotifications = fault.New("keyspace notifications do not arrive")
 // lock and to the keyspace channels of the key and of {key}:queue are needed.
 func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
-		keys, err := c.personal(ctx, key)
+		keys, err := c.personal(ctx, c.opts.client.prefix, key)
 		if err == nil && !c.stats.notifications.Load() {
 			err = fault.Errorf("%w: to watch %q set notify-keyspace-events to include Kgxe, or use WithKeyspaceNotifications", ErrNoNotifications, key)
 		}

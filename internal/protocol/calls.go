@@ -27,6 +27,7 @@ const (
 	Left     Outcome = "left"     // nothing of the attempt remains
 	Resized  Outcome = "resized"  // the size is in force
 	Forced   Outcome = "forced"   // taken from whoever had it: Holder says from whom
+	Changed  Outcome = "changed"  // not taken: it is not held as it was seen. Holder says who has it
 )
 
 // Forever is the Remaining of a holder without expiry.
@@ -305,6 +306,11 @@ func (s *Server) Resize(ctx context.Context, k *Keys, kind Kind) (Reply, error) 
 // Force takes the lock from whoever has it.
 func (s *Server) Force(ctx context.Context, k *Keys) (Reply, error) {
 	return s.call(ctx, forceScript, k)
+}
+
+// ForceFrom is Force if the lock's value is the one that was seen: Standing.Value.
+func (s *Server) ForceFrom(ctx context.Context, k *Keys, seen string) (Reply, error) {
+	return s.call(ctx, forceScript, k, seen)
 }
 
 // Standing is how a lock stands.

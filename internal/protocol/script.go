@@ -58,7 +58,7 @@ var (
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")
 	statusScript  = newScript("status", alone, "most")
 	resizeScript  = newScript("resize", granting, "kind")
-	forceScript   = newScript("force", granting)
+	forceScript   = newScript("force", granting, "seen")
 	allScript     = newScript("acquire_all", []string{"keys", "clock", "number"}, "entries", "latest")
 
 	scripts = []*script{acquireScript, allScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript, quorumTakeScript, quorumKeepScript, quorumDropScript}
