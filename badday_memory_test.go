@@ -29,6 +29,8 @@ func TestOutOfMemory(t *testing.T) {
 	onBoth(t, append([]string{"--maxmemory-policy", "noeviction"}, notifying...), func(t *testing.T, s *testserver.Server) {
 		c, other, third := on(t, s, WithLease(time.Second)), on(t, s, WithLease(time.Second)), on(t, s)
 		kept, given, again, left := c.Mutex("kept"), c.Mutex("given"), c.Mutex("again"), c.Mutex("left")
+		owned := c.Mutex("owned", WithOwner("o"))
+		owned.Lock()
 		keptCtx, givenCtx, againCtx, leftCtx := lock(t, kept), lock(t, given), lock(t, again), lock(t, left)
 		waits := take(context.Background(), other.Mutex("given"))
 		givenTo := other.Mutex("again")
@@ -53,6 +55,8 @@ func TestOutOfMemory(t *testing.T) {
 		requireReply(t, err, "OOM")
 		nothingLeft(t, s, "free")
 		require.False(t, exists(t, s, "{free}:fence"))
+		_, err = other.Mutex("owned", WithOwner("o")).LockContext(context.Background()) // would come in beside c
+		requireReply(t, err, "OOM")
 		queued(t, s, c, "kept", 0)
 		_, err = New(s.Client(t), WithLogger(testLogger(t)))
 		requireReply(t, err, "OOM")
@@ -78,6 +82,7 @@ func TestOutOfMemory(t *testing.T) {
 		queued(t, s, c, "left", 0)
 		unlock(t, left, leftCtx)
 		unlock(t, kept, keptCtx)
+		owned.Unlock()
 		select {
 		case <-locked:
 			t.Fatal("locked without memory")

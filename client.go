@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -107,7 +108,7 @@ func New(c valkey.Client, opts ...Option) (*Client, error) {
 	defer stop()
 	if err := client.probe(limited); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("valkeysync: New: %w", err)
+		return nil, fault.Errorf("New: %w", err)
 	}
 	client.ready.Store(true)
 	return client, nil
@@ -262,9 +263,9 @@ func (c *Client) keyspace(lock string) string {
 // It is for a person who knows that the holder is gone or wrong: a holder of ours that lives is told at
 // once (its context ends with CauseTaken or CauseDeleted) but may be in the middle of something. It blocks
 // until the server has done it, or ctx ends, or fails (the request is not repeated). Forcing what is free
-// is no error. ErrInvalidKey, ErrClosed, ctx's error, the server's own.
+// is no error. ErrInvalidKey, ErrClosed, ctx's error, the server's own. See also [Client.ForceUnlockIf].
 func (c *Client) ForceUnlock(ctx context.Context, key string) error {
-	keys, err := c.personal(ctx, key)
+	keys, err := c.personal(ctx, c.opts.client.prefix, key)
 	if err != nil {
 		return err
 	}
@@ -272,8 +273,24 @@ func (c *Client) ForceUnlock(ctx context.Context, key string) error {
 	return err
 }
 
+// ForceUnlockIf is ForceUnlock of what Status, or Watch, has told, and reports whether it was taken. Where that
+// hold is over nothing is done, whoever has the lock by now: what a person has looked at and decided may be out of
+// date when it is carried out.
+//
+// A hold that a process hands on among its goroutines is the same one. Of readers, permits and an owner's
+// processes only that such hold the lock is compared, not which: who has joined since loses it too. Of another
+// program the value is, the first 512 bytes of it. It blocks as ForceUnlock does, with the same errors.
+func (c *Client) ForceUnlockIf(ctx context.Context, seen Status) (taken bool, err error) {
+	keys, err := c.personal(ctx, "", seen.Key)
+	if err != nil || len(seen.Holders) == 0 {
+		return false, err
+	}
+	r, err := c.server.ForceFrom(ctx, &keys, seen.value)
+	return r.Outcome == protocol.Forced, err
+}
+
 // personal is what the calls that people make begin with.
-func (c *Client) personal(ctx context.Context, key string) (protocol.Keys, error) {
+func (c *Client) personal(ctx context.Context, prefix, key string) (protocol.Keys, error) {
 	if err := ctx.Err(); err != nil {
 		return protocol.Keys{}, err
 	}
@@ -283,7 +300,7 @@ func (c *Client) personal(ctx context.Context, key string) (protocol.Keys, error
 	if closed {
 		return protocol.Keys{}, ErrClosed
 	}
-	return protocol.KeysFor(c.opts.client.prefix, key)
+	return protocol.KeysFor(prefix, key)
 }
 
 // probe finds out, by trying, whether the server can be used, and how.
@@ -318,10 +335,10 @@ func (c *Client) probe(ctx context.Context) error {
 
 func (c *Client) explain(err error) error {
 	if denied(err) {
-		return fmt.Errorf("%w; this user needs the rights in README.md, section ACL", err)
+		return fault.Errorf("%w; this user needs the rights in README.md, section ACL", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the server did not answer within %v: %w", startLimit, err)
+		return fault.Errorf("the server did not answer within %v: %w", startLimit, err)
 	}
 	return err
 }

@@ -19,6 +19,7 @@ type Lease struct {
 	held  atomic.Int64 // weight that is not released yet; changed under the Semaphore's mutex
 	over  atomic.Bool  // given back or lost, for readers without the mutex
 	by    uint8        // how it came about: an index of grants
+	bound bool         // it was asked for with a context, which carries it; under the mutex of its handle
 
 	// Guarded by the keeper's mutex.
 	ended   bool

@@ -9,6 +9,7 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -16,27 +17,27 @@ import (
 // chain, for errors.As with a *valkey.ValkeyError.
 var (
 	// ErrLocked: somebody else has the lock, or waits for it before us.
-	ErrLocked = errors.New("valkeysync: locked")
+	ErrLocked = fault.New("locked")
 	// ErrNotLocked: an unlock of what is not locked.
-	ErrNotLocked = errors.New("valkeysync: not locked")
+	ErrNotLocked = fault.New("not locked: unlock once for each lock, with the handle that locked, and with the context that it gave for that")
 	// ErrLeaseLost: the lease ended before the unlock. It comes in a *LostError, which says why.
-	ErrLeaseLost = errors.New("valkeysync: lease lost")
+	ErrLeaseLost = fault.New("lease lost")
 	// ErrClosed: the Client was closed, or the valkey.Client that it works with.
 	ErrClosed = protocol.ErrClosed
 	// ErrInvalidKey: a key that cannot be used; the text says why and what to do.
 	ErrInvalidKey = protocol.ErrInvalidKey
 	// ErrInvalidOption: an option that cannot be used; the text says why and what to do.
-	ErrInvalidOption = errors.New("valkeysync: invalid option")
+	ErrInvalidOption = fault.New("invalid option")
 	// ErrMismatch: another kind of primitive, or a semaphore of another size, is in use on the key.
-	ErrMismatch = errors.New("valkeysync: key in use by another kind of primitive")
+	ErrMismatch = fault.New("key in use by another kind of primitive")
 	// ErrNotReplicated: fewer replicas than WithReplicas asks for have the acquisition. It was given back.
-	ErrNotReplicated = errors.New("valkeysync: not replicated")
+	ErrNotReplicated = fault.New("not replicated")
 	// ErrDeadlock: the context already carries the lock that it asks for, and would wait for itself.
-	ErrDeadlock = errors.New("valkeysync: deadlock")
+	ErrDeadlock = fault.New("deadlock")
 	// ErrTooLarge: more permits than the semaphore has.
-	ErrTooLarge = errors.New("valkeysync: larger than the semaphore")
+	ErrTooLarge = fault.New("larger than the semaphore")
 	// ErrInvalidWeight: a weight below 1.
-	ErrInvalidWeight = errors.New("valkeysync: invalid weight")
+	ErrInvalidWeight = fault.New("invalid weight")
 )
 
 // Cause is why a lease was lost.
@@ -63,7 +64,7 @@ type LostError struct {
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("valkeysync: lease of %q lost: %s", e.Key, e.Cause)
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + fault.Bare(e.Err).Error()
 	}
 	return s
 }
@@ -106,9 +107,9 @@ func (e *WaitError) Error() string {
 	if e.Ahead > 0 {
 		fmt.Fprintf(&b, ", %d waiting ahead", e.Ahead)
 	}
-	fmt.Fprintf(&b, ": %v", e.Err)
+	fmt.Fprintf(&b, ": %v", fault.Bare(e.Err))
 	if e.Server != nil {
-		fmt.Fprintf(&b, " (last: %v)", e.Server)
+		fmt.Fprintf(&b, " (last: %v)", fault.Bare(e.Server))
 	}
 	return b.String()
 }
@@ -191,15 +192,20 @@ func says(reply *valkey.ValkeyError, words []string) bool {
 }
 
 // errOtherSize is the mismatch that may come about while a program runs.
-var errOtherSize = fmt.Errorf("%w", ErrMismatch)
+var errOtherSize error = otherSize{}
+
+type otherSize struct{}
+
+func (otherSize) Error() string { return fault.New("semaphore in use with another size").Error() }
+func (otherSize) Unwrap() error { return ErrMismatch }
 
 // mismatch is the error of a gate whose key is in use by another kind.
 func mismatch(g *gate, name string) error {
-	kind, err := protocol.Kind(name), ErrMismatch
+	kind, err, remedy := protocol.Kind(name), ErrMismatch, "use another key for one of them"
 	if kind.Size() > 0 && g.kind.Size() > 0 {
-		err = errOtherSize
+		err, remedy = errOtherSize, "give the same size everywhere, or have Semaphore.Resize put this one in force"
 	}
-	return fmt.Errorf("%w: %q is in use by a %v, this is a %v", err, g.keys.Lock, kind, g.kind)
+	return fault.Errorf("%w: %q is in use by a %v, this is a %v: %s", err, g.keys.Lock, kind, g.kind, remedy)
 }
 
 // quoteShort quotes what may be long.
@@ -215,7 +221,7 @@ func quoteShort(s string) string {
 func contextEnd(ctx context.Context) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
-		return fmt.Errorf("%w: %w", err, cause)
+		return fault.Errorf("%w: %w", err, cause)
 	}
 	return err
 }

@@ -69,13 +69,13 @@ func TestErrorsAreWhatTheySay(t *testing.T) {
 
 func TestErrorTextsTellAPersonWhatIsWrong(t *testing.T) {
 	for want, err := range map[string]error{
-		`valkeysync: lease of "orders" lost: taken`:                                                                                                    &LostError{Key: "orders", Cause: CauseTaken},
-		`valkeysync: lease of "orders" lost: unreachable: EOF`:                                                                                         &LostError{Key: "orders", Cause: CauseUnreachable, Err: io.EOF},
-		`valkeysync: "orders" held by web-1 for up to 1.235s, 3 waiting ahead: context deadline exceeded`:                                              &WaitError{Key: "orders", Holder: "web-1", Remaining: 1234567 * time.Microsecond, Ahead: 3, Err: context.DeadlineExceeded},
-		`valkeysync: "orders" held by another program ("x") without expiry (nothing ends that but its own unlock, or ForceUnlock): valkeysync: locked`: &WaitError{Key: "orders", Holder: describe("x"), Remaining: -1, Err: ErrLocked},
-		`valkeysync: "orders": context canceled (last: EOF)`:                                                                                           &WaitError{Key: "orders", Err: context.Canceled, Server: io.EOF},
-		`valkeysync: "a\nb": context canceled`:                                                                                                         &WaitError{Key: "a\nb", Err: context.Canceled},
-		`valkeysync: "orders" held by another program ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…") for up to 0s: valkeysync: locked`:                  &WaitError{Key: "orders", Holder: describe("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), Err: ErrLocked},
+		`valkeysync: lease of "orders" lost: taken`:                                                                                        &LostError{Key: "orders", Cause: CauseTaken},
+		`valkeysync: lease of "orders" lost: unreachable: EOF`:                                                                             &LostError{Key: "orders", Cause: CauseUnreachable, Err: io.EOF},
+		`valkeysync: "orders" held by web-1 for up to 1.235s, 3 waiting ahead: context deadline exceeded`:                                  &WaitError{Key: "orders", Holder: "web-1", Remaining: 1234567 * time.Microsecond, Ahead: 3, Err: context.DeadlineExceeded},
+		`valkeysync: "orders" held by another program ("x") without expiry (nothing ends that but its own unlock, or ForceUnlock): locked`: &WaitError{Key: "orders", Holder: describe("x"), Remaining: -1, Err: ErrLocked},
+		`valkeysync: "orders": context canceled (last: EOF)`:                                                                               &WaitError{Key: "orders", Err: context.Canceled, Server: io.EOF},
+		`valkeysync: "a\nb": context canceled`:                                                                                             &WaitError{Key: "a\nb", Err: context.Canceled},
+		`valkeysync: "orders" held by another program ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…") for up to 0s: locked`:                  &WaitError{Key: "orders", Holder: describe("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), Err: ErrLocked},
 	} {
 		require.EqualError(t, err, want)
 	}

@@ -88,7 +88,7 @@ func Example_firstSteps() {
 	// status: held, by A, more than a second left
 	// B tries: true true
 	// held by A for more than a second: true
-	// B unlocks: valkeysync: not locked
+	// B unlocks: valkeysync: not locked: unlock once for each lock, with the handle that locked, and with the context that it gave for that
 	// A unlocks: <nil>
 	// B has it
 	// B unlocks: <nil>

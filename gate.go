@@ -86,6 +86,7 @@ type want struct {
 	opts    *options
 	try     bool // do not wait
 	patient bool // has no error to return: Lock
+	context bool // a context will carry it
 }
 
 // waiter is one goroutine that wants it. Its fields belong to its gate's mutex.

@@ -3,10 +3,10 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -45,7 +45,7 @@ func (h *handle) init(c *Client, kind protocol.Kind, key string, opts []Option) 
 // noOwner refuses WithOwner for what is no Mutex.
 func (h *handle) noOwner(what, key string) {
 	if h.opts.owner != "" {
-		h.err = errors.Join(h.err, fmt.Errorf("%w: WithOwner(%q) on %s(%q): only a Mutex has an owner; leave it out", ErrInvalidOption, h.opts.owner, what, key))
+		h.err = errors.Join(h.err, fault.Errorf("%w: WithOwner(%q) on %s(%q): only a Mutex has an owner; leave it out", ErrInvalidOption, h.opts.owner, what, key))
 	}
 }
 
@@ -60,7 +60,7 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 	if h.opts.contest != nil {
 		l, err := h.opts.contest.acquire(ctx, w)
 		if err == nil {
-			h.keep(l)
+			h.keep(l, w.context)
 		}
 		return l, err
 	}
@@ -71,7 +71,7 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 	defer h.c.leave(g)
 	if l, err := g.reenter(ctx, w); l != nil || err != nil {
 		if l != nil {
-			h.keep(l)
+			h.keep(l, w.context)
 		}
 		return l, err
 	}
@@ -87,7 +87,7 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 		}
 		if err == nil {
 			trace.acquired(ctx, l)
-			h.keep(l)
+			h.keep(l, w.context)
 			return l, nil
 		}
 		if !errors.Is(err, ErrLeaseLost) && (!w.patient || judge(err) == fatal) {
@@ -99,10 +99,13 @@ func (h *handle) acquire(ctx context.Context, w want) (*Lease, error) {
 	}
 }
 
-// keep takes note of an acquisition that has been given out.
-func (h *handle) keep(l *Lease) {
+// keep takes note of an acquisition that has been given out; bound: with a context.
+func (h *handle) keep(l *Lease, bound bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if bound && !l.bound { // one that is entered again is bound, and may be another handle's as well
+		l.bound = true
+	}
 	h.sort()
 	h.out = append(h.out, l)
 }
@@ -131,7 +134,8 @@ func (h *handle) rare() *aside {
 }
 
 // take chooses, and takes out, the acquisition that an unlock is for: the one that ctx carries; else one
-// that was lost, else the oldest; else one whose unlock was called before and is not confirmed.
+// that was lost, else one that lives; else one whose unlock was called before and is not confirmed. Of
+// several the oldest that no context carries, for whoever has such a context unlocks with it.
 func (h *handle) take(ctx context.Context) *Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,8 +155,9 @@ func (h *handle) take(ctx context.Context) *Lease {
 	}
 	for _, list := range lists {
 		if len(*list) > 0 {
-			l := (*list)[0]
-			*list = slices.Delete(*list, 0, 1)
+			i := max(0, slices.IndexFunc(*list, func(l *Lease) bool { return !l.bound }))
+			l := (*list)[i]
+			*list = slices.Delete(*list, i, i+1)
 			return l
 		}
 	}
@@ -202,7 +207,7 @@ func (h *handle) tried(name string, err, no error) bool {
 }
 
 func (h *handle) lockContext(ctx context.Context, mode protocol.Mode, try bool) (context.Context, error) {
-	l, err := h.acquire(ctx, want{mode: mode, weight: 1, try: try})
+	l, err := h.acquire(ctx, want{mode: mode, weight: 1, try: try, context: true})
 	if err != nil {
 		return nil, err
 	}

@@ -2,13 +2,9 @@ package valkeysync
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/valkey-io/valkey-go"
 
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
@@ -315,7 +311,7 @@ func (h *hold) renew() {
 			h.lose(takenOrDeleted(r.Holder))
 			g.unlock()
 			return
-		case wrongType(err):
+		case protocol.WrongType(err):
 			h.lastErr = err
 			h.lose(CauseTaken)
 			g.unlock()
@@ -365,11 +361,6 @@ func takenOrDeleted(value string) Cause {
 		return CauseDeleted
 	}
 	return CauseTaken
-}
-
-func wrongType(err error) bool {
-	var reply *valkey.ValkeyError
-	return errors.As(err, &reply) && strings.Contains(reply.Error(), "WRONGTYPE")
 }
 
 // stop ends everything that goes on for the hold. The gate forgets it.

@@ -161,7 +161,7 @@ func TestLogEventsAreToldApartByTheirName(t *testing.T) {
 		}
 		require.Equal(t, []map[string]any{
 			{"level": "INFO", "event": "no_notifications"},
-			{"level": "WARN", "event": "renewal_failed", "key": "app:orders", "error": `renew "app:orders": ` + errWire.Error(), "left": got[1]["left"]},
+			{"level": "WARN", "event": "renewal_failed", "key": "app:orders", "error": `valkeysync: renew "app:orders": ` + errWire.Error(), "left": got[1]["left"]},
 			{"level": "WARN", "event": "lease_lost", "key": "app:orders", "cause": "deleted"},
 		}, got)
 		require.Equal(t, slog.Attr{}, logError(nil))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/valkeysync/valkeysync/internal/fault"
 )
 
 // Option sets one thing of a Client or of one primitive. An option given to New is the default of every
@@ -104,7 +106,7 @@ func (o *options) apply(opts []Option) error {
 		o.refuse("WithLinger(%v): give at most half the lease, which is %v", o.linger, o.lease)
 	}
 	if len(o.errs) > 0 {
-		return fmt.Errorf("%w: %s", ErrInvalidOption, strings.Join(o.errs, "; "))
+		return fault.Errorf("%w: %s", ErrInvalidOption, strings.Join(o.errs, "; "))
 	}
 	return nil
 }

@@ -2,13 +2,13 @@ package valkeysync
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -70,15 +70,15 @@ func (c *Client) listen(ctx context.Context) error {
 	events := c.events.Load()
 	b := c.server.Client.B
 	if err := c.server.Client.Do(ctx, b().Set().Key(keys.Lock).Value("probe").Px(time.Second).Build()).Error(); err != nil {
-		return fmt.Errorf("write %q: %w", keys.Lock, err)
+		return fault.Errorf("write %q: %w", keys.Lock, err)
 	}
 	if err := c.server.Client.Do(ctx, b().Del().Key(keys.Lock).Build()).Error(); err != nil {
-		return fmt.Errorf("delete %q: %w", keys.Lock, err)
+		return fault.Errorf("delete %q: %w", keys.Lock, err)
 	}
 	// A script says nothing of a message that it may not send, so that is tried first, where nobody listens.
 	channel := c.server.Channel(c.id, g.ear.tag)
 	if err := c.server.Publish(ctx, channel+":"+probeAttempt, "").Error(); err != nil {
-		return fmt.Errorf("publish to %s: %w", channel, err)
+		return fault.Errorf("publish to %s: %w", channel, err)
 	}
 	select {
 	case <-c.probed: // of a probe that was given up
@@ -92,7 +92,7 @@ func (c *Client) listen(ctx context.Context) error {
 	select {
 	case <-c.probed:
 	case <-ctx.Done():
-		return fmt.Errorf("a script's message on the channel %s did not arrive: %w", channel, ctx.Err())
+		return fault.Errorf("a script's message on the channel %s did not arrive: %w", channel, ctx.Err())
 	}
 	c.stats.notifications.Store(c.events.Load() > events)
 	if c.server.Cluster {
@@ -125,7 +125,7 @@ func (c *Client) configure(ctx context.Context) error {
 	}
 	for addr, node := range c.server.Client.Nodes() {
 		if err := configure(ctx, node); err != nil {
-			return fmt.Errorf("node %s: %w", addr, err)
+			return fault.Errorf("node %s: %w", addr, err)
 		}
 	}
 	return nil
@@ -136,14 +136,14 @@ func configure(ctx context.Context, node valkey.Client) error {
 	b := node.B
 	is, err := node.Do(ctx, b().ConfigGet().Parameter(name).Build()).AsStrMap()
 	if err != nil {
-		return fmt.Errorf("WithKeyspaceNotifications: read %s: %w; set it to include Kgxe by hand and leave the option out", name, err)
+		return fault.Errorf("WithKeyspaceNotifications: read %s: %w; set it to include Kgxe by hand and leave the option out", name, err)
 	}
 	want := addFlags(is[name])
 	if want == is[name] {
 		return nil
 	}
 	if err := node.Do(ctx, b().ConfigSet().ParameterValue().ParameterValue(name, want).Build()).Error(); err != nil {
-		return fmt.Errorf("WithKeyspaceNotifications: set %s to %q: %w; set it by hand and leave the option out", name, want, err)
+		return fault.Errorf("WithKeyspaceNotifications: set %s to %q: %w; set it by hand and leave the option out", name, want, err)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/fault"
 )
 
 // link is the subscription to the only server, or to one node of a cluster for as long as a topic is at home
@@ -108,7 +110,7 @@ func (l *link) open() (*subscriber, error) {
 	if l.hub.cluster {
 		if client = l.hub.client.Nodes()[l.addr]; client == nil {
 			l.hub.introduce(l)
-			return nil, fmt.Errorf("%w %s", errNoNode, l.addr)
+			return nil, fault.Errorf("%w %s", errNoNode, l.addr)
 		}
 	}
 	conn, _ := client.Dedicate()
@@ -286,7 +288,7 @@ func (s *subscriber) subscribe(t *topic, channels ...string) error {
 		cmd = s.conn.B().Ssubscribe().Channel(channels...).Build()
 	}
 	if err := s.conn.Do(ctx, cmd).Error(); err != nil {
-		return fmt.Errorf("subscribe to %q: %w", channels[0], err)
+		return fault.Errorf("subscribe to %q: %w", channels[0], err)
 	}
 	return nil
 }

@@ -3,13 +3,13 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -186,7 +186,7 @@ func (h *hub) ask() (*slotMap, error) {
 		if failed == nil {
 			return m, nil
 		}
-		err = fmt.Errorf("node %s: %w", addr, failed)
+		err = fault.Errorf("node %s: %w", addr, failed)
 	}
 	return nil, err
 }

@@ -3,7 +3,6 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -245,7 +245,7 @@ func (w *watch) ready(ctx context.Context) error {
 		case <-changed:
 		case <-ctx.Done():
 			if failure != nil {
-				return fmt.Errorf("%w: %w", ctx.Err(), failure)
+				return fault.Errorf("%w: %w", ctx.Err(), failure)
 			}
 			return ctx.Err()
 		}

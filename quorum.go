@@ -3,12 +3,12 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -55,7 +55,7 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 	q := &Quorum{need: len(clients)/2 + 1, stakes: map[*stake]struct{}{}, done: make(chan struct{})}
 	for i, c := range clients {
 		if c == nil {
-			return nil, fmt.Errorf("valkeysync: NewQuorum: %w: Client %d is nil", ErrInvalidOption, i)
+			return nil, fault.Errorf("NewQuorum: %w: Client %d is nil", ErrInvalidOption, i)
 		}
 		m := &member{c: c, name: "?"}
 		for m.name = range c.server.Client.Nodes() {
@@ -63,7 +63,7 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 		q.members = append(q.members, m)
 	}
 	if err := q.independent(ctx); err != nil {
-		return nil, fmt.Errorf("valkeysync: NewQuorum: %w", err)
+		return nil, fault.Errorf("NewQuorum: %w", err)
 	}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.open, q.shut = context.WithCancel(q.ctx)
@@ -173,7 +173,7 @@ func (h *handle) refuseFor(q *Quorum) {
 		{"WithCrashDetection", is.grace != was.grace}, {"WithReplicas", is.replicas != was.replicas},
 	} {
 		if o.set {
-			h.err = errors.Join(h.err, fmt.Errorf("%w: %s is not for a lock on several servers (%q); leave it out", ErrInvalidOption, o.name, h.keys.Lock))
+			h.err = errors.Join(h.err, fault.Errorf("%w: %s is not for a lock on several servers (%q); leave it out", ErrInvalidOption, o.name, h.keys.Lock))
 		}
 	}
 }

@@ -3,9 +3,9 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -147,7 +147,7 @@ func (s *stake) giveBack(ctx context.Context, l *Lease) (decided bool, err error
 		return decided
 	}
 	if !s.await(done, known) {
-		return false, fmt.Errorf("valkeysync: unlock %q not confirmed yet; it goes on in the background, and the lease is not renewed any more: %w", s.keys.Lock, errors.Join(contextEnd(ctx), s.errLocked()))
+		return false, fault.Errorf("unlock %q not confirmed yet; it goes on in the background, and the lease is not renewed any more: %w", s.keys.Lock, errors.Join(contextEnd(ctx), s.errLocked()))
 	}
 	var lost *LostError
 	if errors.As(err, &lost) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -25,7 +26,7 @@ func (e *QuorumError) Error() string {
 	fmt.Fprintf(&b, "valkeysync: %q: %d of %d servers, %d needed", e.Key, e.Have, e.Servers, e.Needed)
 	for i, err := range e.Errs {
 		b.WriteString([]string{": ", "; "}[min(i, 1)])
-		b.WriteString(err.Error())
+		b.WriteString(fault.Bare(err).Error())
 	}
 	return b.String()
 }
@@ -64,7 +65,7 @@ type ServerError struct {
 }
 
 func (e *ServerError) Error() string {
-	return fmt.Sprintf("server %d (%s): %v", e.Server, e.Name, e.Err)
+	return fault.Errorf("server %d (%s): %w", e.Server, e.Name, e.Err).Error()
 }
 
 func (e *ServerError) Unwrap() error { return e.Err }
@@ -82,9 +83,9 @@ func errRefused(r protocol.Reply) error {
 	case r.Holder == "":
 		return errGone
 	case r.Outcome != protocol.Busy:
-		return fmt.Errorf("the key was taken by %s", describe(r.Holder))
+		return fault.Errorf("the key was taken by %s", describe(r.Holder))
 	case r.Remaining == protocol.Forever:
-		return fmt.Errorf("%w by %s without expiry", ErrLocked, describe(r.Holder))
+		return fault.Errorf("%w by %s without expiry", ErrLocked, describe(r.Holder))
 	}
-	return fmt.Errorf("%w by %s for up to %v", ErrLocked, describe(r.Holder), r.Remaining.Round(time.Millisecond))
+	return fault.Errorf("%w by %s for up to %v", ErrLocked, describe(r.Holder), r.Remaining.Round(time.Millisecond))
 }

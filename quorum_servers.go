@@ -8,12 +8,14 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/fault"
 )
 
 // independent refuses servers that would fall together, or count twice.
 func (q *Quorum) independent(ctx context.Context) error {
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrInvalidOption, fmt.Sprintf(format, args...))
+		return fault.Errorf("%w: %s", ErrInvalidOption, fmt.Sprintf(format, args...))
 	}
 	if n := len(q.members); n < 3 {
 		return refuse("%d servers: a majority of fewer than three does not survive the loss of one; give three or five, or use one server with Client.Mutex", n)
@@ -29,7 +31,7 @@ func (q *Quorum) independent(ctx context.Context) error {
 		}
 		run, role, err := m.identity(ctx)
 		if err != nil {
-			return fmt.Errorf("server %d (%s): %w", i, m.name, err)
+			return fault.Errorf("server %d (%s): %w", i, m.name, err)
 		}
 		if role == "slave" || role == "replica" {
 			return refuse("server %d (%s) is a replica: what it has is another's; give the primaries of servers that do not replicate each other", i, m.name)
@@ -72,7 +74,7 @@ func (m *member) identity(ctx context.Context) (run, role string, err error) {
 func (q *Quorum) apart(ctx context.Context, refuse func(string, ...any) error) error {
 	for i, m := range q.members {
 		if err := q.alone(ctx, i, refuse); err != nil {
-			return fmt.Errorf("server %d (%s): %w", i, m.name, err)
+			return fault.Errorf("server %d (%s): %w", i, m.name, err)
 		}
 	}
 	return nil
@@ -83,11 +85,11 @@ func (q *Quorum) alone(ctx context.Context, i int, refuse func(string, ...any) e
 	c := q.members[i].c.server.Client
 	key := q.members[i].c.opts.client.prefix + "valkeysync:probe:" + uuid.NewString()
 	if err := c.Do(ctx, c.B().Set().Key(key).Value("probe").Px(startLimit).Build()).Error(); err != nil {
-		return fmt.Errorf("write %q: %w", key, err)
+		return fault.Errorf("write %q: %w", key, err)
 	}
 	defer func() {
 		if gone := c.Do(ctx, c.B().Del().Key(key).Build()).Error(); err == nil && gone != nil {
-			err = fmt.Errorf("delete %q: %w", key, gone)
+			err = fault.Errorf("delete %q: %w", key, gone)
 		}
 	}()
 	if !sleep(ctx, 10*time.Millisecond) { // a replica gets it a little later
@@ -102,7 +104,7 @@ func (q *Quorum) alone(ctx context.Context, i int, refuse func(string, ...any) e
 		case err == nil:
 			return refuse("what the Client %d wrote, the Client %d reads (%s): they are of one server, or of one that replicates the other", i, j, other.name)
 		case !valkey.IsValkeyNil(err):
-			return fmt.Errorf("read %q on server %d (%s): %w", key, j, other.name, err)
+			return fault.Errorf("read %q on server %d (%s): %w", key, j, other.name, err)
 		}
 	}
 	return nil

@@ -2,8 +2,8 @@ package valkeysync
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -33,7 +33,7 @@ func (g *gate) reenter(ctx context.Context, w want) (*Lease, error) {
 
 // errCarried: who asks has the lock already.
 func errCarried(key string) error {
-	return fmt.Errorf("%w: the context carries %q already: unlock that first, or see WithReentrancy", ErrDeadlock, key)
+	return fault.Errorf("%w: the context carries %q already: unlock that first, or see WithReentrancy", ErrDeadlock, key)
 }
 
 // enter counts one more entry, and reports false when the acquisition is over.
@@ -58,5 +58,5 @@ func (l *Lease) exit() bool {
 
 // errEntered: a write lock that was entered more than once cannot become a read lock under those outside.
 func (l *Lease) errEntered() error {
-	return fmt.Errorf("valkeysync: downgrade of %q, which is entered %d times more: unlock those first: %w", l.Key(), l.entries, ErrDeadlock)
+	return fault.Errorf("downgrade of %q, which is entered %d times more: unlock those first: %w", l.Key(), l.entries, ErrDeadlock)
 }

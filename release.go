@@ -2,10 +2,10 @@ package valkeysync
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -108,7 +108,7 @@ func (r *release) decided() bool {
 }
 
 func (r *release) pending(err error) error {
-	return fmt.Errorf("valkeysync: unlock %q not confirmed yet; it goes on in the background, and the lease is not renewed any more: %w", r.h.g.keys.Lock, err)
+	return fault.Errorf("unlock %q not confirmed yet; it goes on in the background, and the lease is not renewed any more: %w", r.h.g.keys.Lock, err)
 }
 
 // repeat sends the release until it is decided, or the limit (unless zero).

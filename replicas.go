@@ -2,9 +2,9 @@ package valkeysync
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -45,12 +45,12 @@ func (g *gate) replicate(ctx context.Context, l *Lease) error {
 		case ctx.Err() != nil:
 			err = &WaitError{Key: g.keys.Lock, Err: contextEnd(ctx)}
 		case err == nil:
-			err = fmt.Errorf("%w: %q: %d of the %d replicas that WithReplicas asks for acknowledged it within %v", ErrNotReplicated, g.keys.Lock, copies, n, limit)
+			err = fault.Errorf("%w: %q: %d of the %d replicas that WithReplicas asks for acknowledged it within %v", ErrNotReplicated, g.keys.Lock, copies, n, limit)
 		case judge(err) == passing && left > pause && sleep(ctx, pause):
 			pause = min(2*pause, maxPause)
 			continue
 		default:
-			err = fmt.Errorf("%w: %q: the replicas could not be asked: %w", ErrNotReplicated, g.keys.Lock, err)
+			err = fault.Errorf("%w: %q: the replicas could not be asked: %w", ErrNotReplicated, g.keys.Lock, err)
 		}
 		g.mu.Lock()
 		g.giveBack(l)

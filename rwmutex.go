@@ -74,8 +74,8 @@ func (rw *RWMutex) RLock() { rw.r.mustLock(protocol.Reader) }
 // TryRLock tries to lock rw for reading and reports whether it succeeded; see [Mutex.TryLock].
 func (rw *RWMutex) TryRLock() bool { return rw.r.tryLock(protocol.Reader) }
 
-// RUnlock undoes one RLock, as [Mutex.Unlock] does, the oldest: where read locks with a context are held at the
-// same time it may be one of those. It panics if rw is not locked for reading.
+// RUnlock undoes one RLock, the oldest, as [Mutex.Unlock] does: a read lock with a context only where there is none
+// without. It panics if rw is not locked for reading.
 func (rw *RWMutex) RUnlock() { rw.r.mustUnlock("RUnlock of unlocked RWMutex") }
 
 // RLockContext locks rw for reading, as [Mutex.LockContext] does. ErrDeadlock if ctx carries rw's write
@@ -89,7 +89,8 @@ func (rw *RWMutex) TryRLockContext(ctx context.Context) (context.Context, error)
 	return rw.r.lockContext(ctx, protocol.Reader, true)
 }
 
-// RUnlockContext undoes one read lock, the one that ctx carries if it does; see [Mutex.UnlockContext].
+// RUnlockContext undoes one read lock, the one that ctx carries if it does, else the one that RUnlock would; see
+// [Mutex.UnlockContext].
 func (rw *RWMutex) RUnlockContext(ctx context.Context) error { return rw.r.unlockContext(ctx) }
 
 // RDo runs fn while holding rw for reading, as [Mutex.Do] does.
@@ -130,7 +131,7 @@ func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 	trace := rw.r.trace(parent, w)
 	reader, err := l.gate.downgrade(parent, l, w)
 	if errors.Is(err, ErrDeadlock) {
-		rw.w.keep(l)
+		rw.w.keep(l, l.bound)
 	} else {
 		l.trace.released(err)
 	}
@@ -141,6 +142,6 @@ func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 		return nil, trace.failed(err)
 	}
 	trace.acquired(parent, reader)
-	rw.r.keep(reader)
+	rw.r.keep(reader, true)
 	return reader.context(parent), nil
 }

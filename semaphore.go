@@ -3,9 +3,9 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -33,10 +33,10 @@ func (c *Client) Semaphore(key string, size int64, opts ...Option) *Semaphore {
 	s.init(c, protocol.SemaphoreKind(size), key, opts)
 	s.noOwner("Semaphore", key)
 	if s.opts.reentrant && !c.opts.reentrant {
-		s.err = errors.Join(s.err, fmt.Errorf("%w: WithReentrancy on Semaphore(%q): permits have no owner; leave it out", ErrInvalidOption, key))
+		s.err = errors.Join(s.err, fault.Errorf("%w: WithReentrancy on Semaphore(%q): permits have no owner; leave it out", ErrInvalidOption, key))
 	}
 	if size < 1 {
-		s.err = errors.Join(s.err, fmt.Errorf("%w: Semaphore(%q, %d): the size must be at least 1", ErrInvalidOption, key, size))
+		s.err = errors.Join(s.err, fault.Errorf("%w: Semaphore(%q, %d): the size must be at least 1", ErrInvalidOption, key, size))
 	}
 	return s
 }
@@ -47,7 +47,7 @@ func (c *Client) Semaphore(key string, size int64, opts ...Option) *Semaphore {
 // Errors: as of [Mutex.LockContext], and ErrTooLarge, at once, if n is larger than the size;
 // ErrInvalidWeight if it is less than 1.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
-	_, err := s.lease(ctx, n, false)
+	_, err := s.lease(ctx, want{weight: n})
 	return err
 }
 
@@ -56,20 +56,22 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
 // than 1. But a key in use with another size, to which a Resize may change it at any time, is only logged,
 // and reported as false.
 func (s *Semaphore) TryAcquire(n int64) bool {
-	_, err := s.lease(context.Background(), n, true)
+	_, err := s.lease(context.Background(), want{weight: n, try: true})
 	return s.tried("TryAcquire", err, ErrTooLarge)
 }
 
 // Release releases a weight of n. It need not be the weight of one acquisition: what is acquired at once
-// may be released in parts, and together. It blocks as [Mutex.Unlock] does. It panics if n is less than 1
-// or more is released than is held through s, as semaphore.Weighted does; what belonged to a lost lease
-// counts as held until it is released.
+// may be released in parts, and together. What was acquired with a context, and whose context ends with the
+// release, is for ReleaseContext: Release takes of that only where less than n is held without, first an
+// acquisition of just that weight. It blocks as [Mutex.Unlock] does. It panics if n is less than 1 or more is
+// released than is held through s, as semaphore.Weighted does; what belonged to a lost lease counts as held
+// until it is released, and is released first.
 func (s *Semaphore) Release(n int64) {
 	err := s.ReleaseContext(context.Background(), n)
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNotLocked), errors.Is(err, ErrInvalidWeight), s.err != nil:
-		panic("valkeysync: semaphore: released more than held, or less than 1: " + err.Error())
+		panic("valkeysync: semaphore: released more than held, or less than 1: " + fault.Bare(err).Error())
 	default:
 		events.unlockFailed.to(s.c.opts.client.logger, logKey(s.keys.Lock), logError(err))
 	}
@@ -78,7 +80,7 @@ func (s *Semaphore) Release(n int64) {
 // AcquireContext is Acquire with a context that ends when the lease is lost, or the acquisition is
 // released, or ctx ends. See [Mutex.LockContext].
 func (s *Semaphore) AcquireContext(ctx context.Context, n int64) (context.Context, error) {
-	l, err := s.lease(ctx, n, false)
+	l, err := s.lease(ctx, want{weight: n, context: true})
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func (s *Semaphore) AcquireContext(ctx context.Context, n int64) (context.Contex
 
 // TryAcquireContext is AcquireContext without the wait. See [Mutex.TryLockContext].
 func (s *Semaphore) TryAcquireContext(ctx context.Context, n int64) (context.Context, error) {
-	l, err := s.lease(ctx, n, true)
+	l, err := s.lease(ctx, want{weight: n, try: true, context: true})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func (s *Semaphore) ReleaseContext(ctx context.Context, n int64) error {
 		return s.err
 	}
 	if n < 1 {
-		return fmt.Errorf("%w %d: release at least 1", ErrInvalidWeight, n)
+		return fault.Errorf("%w %d: release at least 1", ErrInvalidWeight, n)
 	}
 	parts, ok := s.takeWeight(ctx, n)
 	if !ok {
@@ -168,14 +170,15 @@ func (s *Semaphore) Do(ctx context.Context, n int64, fn func(ctx context.Context
 	return s.during(held, fn, func() error { return s.ReleaseContext(context.WithoutCancel(held), n) })
 }
 
-func (s *Semaphore) lease(ctx context.Context, n int64, try bool) (*Lease, error) {
-	if n < 1 {
-		return nil, fmt.Errorf("%w %d: acquire at least 1", ErrInvalidWeight, n)
+func (s *Semaphore) lease(ctx context.Context, w want) (*Lease, error) {
+	if w.weight < 1 {
+		return nil, fault.Errorf("%w %d: acquire at least 1", ErrInvalidWeight, w.weight)
 	}
-	if s.err == nil && n > s.size {
-		return nil, fmt.Errorf("%w: %d of %d permits of %q", ErrTooLarge, n, s.size, s.keys.Lock)
+	if s.err == nil && w.weight > s.size {
+		return nil, fault.Errorf("%w: %d of %d permits of %q", ErrTooLarge, w.weight, s.size, s.keys.Lock)
 	}
-	return s.acquire(ctx, want{mode: protocol.Permit, weight: n, try: try})
+	w.mode = protocol.Permit
+	return s.acquire(ctx, w)
 }
 
 // part is what a release takes of one acquisition.
@@ -185,7 +188,8 @@ type part struct {
 }
 
 // takeWeight chooses, and takes out, the acquisitions that a release of n is for: the one that ctx carries;
-// else lost ones, one of just that weight, the oldest.
+// else lost ones; else those that no context carries, if they are enough, before those that one does; of the
+// same rank one of just that weight, else the oldest.
 func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,9 +205,19 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 			from = []*Lease{l}
 		}
 	} else {
-		from = slices.Concat(a.lost, s.out)
-		if i := slices.IndexFunc(s.out, func(l *Lease) bool { return l.held.Load() == n }); i >= 0 && len(a.lost) == 0 {
-			from = []*Lease{s.out[i]}
+		var loose, bound []*Lease
+		for _, l := range s.out {
+			if l.bound {
+				bound = append(bound, l)
+			} else {
+				loose = append(loose, l)
+			}
+		}
+		if len(a.lost) == 0 {
+			from = justThat(n, loose, bound)
+		}
+		if from == nil {
+			from = slices.Concat(a.lost, loose, bound)
 		}
 	}
 	var parts []part
@@ -227,6 +241,24 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 		}
 	}
 	return parts, true
+}
+
+// justThat is the acquisition of just that weight, of the first that hold as much together; nil if there is none.
+func justThat(n int64, ranks ...[]*Lease) []*Lease {
+	for _, rank := range ranks {
+		sum := int64(0)
+		for _, l := range rank {
+			held := l.held.Load()
+			if held == n {
+				return []*Lease{l}
+			}
+			sum += held
+		}
+		if sum >= n {
+			return nil
+		}
+	}
+	return nil
 }
 
 // shrink releases a part of an acquisition, and blocks as an unlock does.

@@ -3,12 +3,12 @@ package valkeysync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -47,7 +47,7 @@ func (c *Client) LockAll(ctx context.Context, keys ...string) (context.Context, 
 	began := time.Now()
 	if leases := s.together(ctx); leases != nil {
 		for i, l := range leases {
-			s.mutexes[i].keep(l)
+			s.mutexes[i].keep(l, true)
 		}
 		for i, l := range leases {
 			s.mutexes[i].traceSince(held, want{weight: 1}, began).acquired(held, l)
@@ -86,7 +86,7 @@ func (c *Client) UnlockAll(ctx context.Context) error {
 // several makes the mutexes.
 func (c *Client) several(keys []string) (*several, error) {
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("%w: LockAll without a key; name what is locked", ErrInvalidKey)
+		return nil, fault.Errorf("%w: LockAll without a key; name what is locked", ErrInvalidKey)
 	}
 	var s several
 	for _, key := range keys {

@@ -2,8 +2,8 @@ package valkeysync
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
@@ -43,7 +43,7 @@ func (g *gate) shrink(ctx context.Context, l *Lease) error {
 	case <-s.done:
 		return s.err
 	case <-ctx.Done():
-		return fmt.Errorf("valkeysync: release of a part of %q not confirmed yet; it goes on in the background: %w", g.keys.Lock, contextEnd(ctx))
+		return fault.Errorf("release of a part of %q not confirmed yet; it goes on in the background: %w", g.keys.Lock, contextEnd(ctx))
 	}
 }
 

@@ -16,6 +16,8 @@ type Status struct {
 	Queue   []WaiterStatus // in order, the first 100
 	Waiting int            // how many processes wait
 	Last    int64          // the last number given out for the key: tokens to come are higher than Last<<10
+
+	value string // of the lock's key: what ForceUnlockIf compares
 }
 
 // State says in a word how a lock stands.
@@ -68,7 +70,7 @@ func modeName(e protocol.Entry) string {
 //
 // Errors: ErrInvalidKey, ErrClosed, ctx's error, the server's own.
 func (c *Client) Status(ctx context.Context, key string) (Status, error) {
-	keys, err := c.personal(ctx, key)
+	keys, err := c.personal(ctx, c.opts.client.prefix, key)
 	if err != nil {
 		return Status{}, err
 	}
@@ -76,7 +78,7 @@ func (c *Client) Status(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Key: keys.Lock, State: StateFree, Waiting: st.Waiting, Last: st.Last}
+	s := Status{Key: keys.Lock, State: StateFree, Waiting: st.Waiting, Last: st.Last, value: st.Value}
 	switch h := protocol.ParseHolder(st.Value); {
 	case st.Value == "" && len(st.Shared) == 0:
 	case st.Value == "" || h.Shared:

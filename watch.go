@@ -2,17 +2,16 @@ package valkeysync
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"time"
 
+	"github.com/valkeysync/valkeysync/internal/fault"
 	"github.com/valkeysync/valkeysync/internal/protocol"
 )
 
 // ErrNoNotifications: the server's keyspace notifications do not arrive, without which nothing can be
 // watched.
-var ErrNoNotifications = errors.New("valkeysync: keyspace notifications do not arrive")
+var ErrNoNotifications = fault.New("keyspace notifications do not arrive")
 
 // Watch yields how the lock on a key stands, as Status does, now and after every change of who holds it or
 // who waits, for people and tools that look on. It sleeps in between and is woken by the server's keyspace
@@ -25,9 +24,9 @@ var ErrNoNotifications = errors.New("valkeysync: keyspace notifications do not a
 // lock and to the keyspace channels of the key and of {key}:queue are needed.
 func (c *Client) Watch(ctx context.Context, key string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
-		keys, err := c.personal(ctx, key)
+		keys, err := c.personal(ctx, c.opts.client.prefix, key)
 		if err == nil && !c.stats.notifications.Load() {
-			err = fmt.Errorf("%w: to watch %q set notify-keyspace-events to include Kgxe, or use WithKeyspaceNotifications", ErrNoNotifications, key)
+			err = fault.Errorf("%w: to watch %q set notify-keyspace-events to include Kgxe, or use WithKeyspaceNotifications", ErrNoNotifications, key)
 		}
 		if err != nil {
 			if ctx.Err() == nil {
@@ -83,7 +82,7 @@ func (c *Client) changes(ctx context.Context, keys protocol.Keys) (changed <-cha
 		watches = append(watches, w)
 		c.crew.run(func() {
 			if err := w.ready(ctx); err != nil && ctx.Err() == nil {
-				no <- fmt.Errorf("valkeysync: watch %q: %w", keys.Lock, err)
+				no <- fault.Errorf("watch %q: %w", keys.Lock, err)
 			}
 		})
 	}

@@ -17,14 +17,14 @@ Takes the lock from whoever has it, also from another program that set no expiry
 waits. It is for a lock whose holder is gone, or wrong: a holder that lives is told at once, but may be in
 the middle of something. For what protects a store in that case see the fencing tokens in the README.
 
-It shows who has it, and on a terminal asks first.
+It shows who has it, and on a terminal asks first. Who has come to hold it in the meantime keeps it.
 
 Flags:
   -force         needed: nobody takes a lock by mistake
   -yes           do not ask; needed where there is no terminal to ask on
 ` + serverUsage + `
-Exit status: 0 nobody holds it any more, or nobody did; 1 not done, for the answer was no; 2 wrong usage, or the
-server cannot be used.
+Exit status: 0 nobody holds it any more, or nobody did; 1 not done, for the answer was no or another holds it by
+now; 2 wrong usage, or the server cannot be used.
 `
 
 func unlockCommand(w World, args []string) int {
@@ -72,15 +72,32 @@ func unlock(w World, locks *valkeysync.Client, key string, yes bool) (int, error
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), callLimit) // the answer took its time
 	defer cancel()
-	if err := locks.ForceUnlock(ctx, key); err != nil {
+	taken, err := locks.ForceUnlockIf(ctx, st)
+	switch {
+	case err != nil:
 		return cannotRun, err
-	}
-	if st.Waiting > 0 {
+	case !taken:
+		return overtaken(ctx, w, locks, key)
+	case st.Waiting > 0:
 		fmt.Fprintln(w.Out, "Taken. Who waits gets it now.")
-	} else {
+	default:
 		fmt.Fprintln(w.Out, "Taken. It is free.")
 	}
 	return fine, nil
+}
+
+// overtaken tells how the lock stands that is not held as it was shown.
+func overtaken(ctx context.Context, w World, locks *valkeysync.Client, key string) (int, error) {
+	st, err := locks.Status(ctx, key)
+	switch {
+	case err != nil:
+		return cannotRun, err
+	case len(st.Holders) == 0:
+		fmt.Fprintf(w.Out, "%s is free by now: nothing was taken.\n", words.Printable(st.Key))
+		return fine, nil
+	}
+	fmt.Fprint(w.Out, "Left as it is, for it is held by another by now:\n", table(st))
+	return negative, nil
 }
 
 // agrees asks the person at the terminal.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/valkeysync/valkeysync"
 	"github.com/valkeysync/valkeysync/internal/words"
 )
 
@@ -71,15 +70,18 @@ func (p *Page) take(ctx context.Context, key, hold string) (int, unlockReply) {
 	if err != nil {
 		return http.StatusBadGateway, unlockReply{Words: plain(err)}
 	}
-	now := func(st valkeysync.Status) *lockJSON {
-		j := (&view{st: st, at: time.Now()}).json(time.Now())
-		return &j
+	taken := false
+	if holdOf(st) == hold {
+		if taken, err = locks.ForceUnlockIf(ctx, st); err == nil && !taken {
+			st, err = locks.Status(ctx, p.config.name(key))
+		}
+		if err != nil {
+			return http.StatusBadGateway, unlockReply{Words: plain(err)}
+		}
 	}
-	if holdOf(st) != hold {
-		return http.StatusConflict, unlockReply{"It is no longer held by who you saw. Nothing was done.", now(st)}
-	}
-	if err := locks.ForceUnlock(ctx, p.config.name(key)); err != nil {
-		return http.StatusBadGateway, unlockReply{Words: plain(err)}
+	if !taken {
+		now := (&view{st: st, at: time.Now()}).json(time.Now())
+		return http.StatusConflict, unlockReply{"It is no longer held by who you saw. Nothing was done.", &now}
 	}
 	p.watch.inbox.add(key, event{name: unlockedHere, at: time.Now()})
 	for _, h := range st.Holders {

@@ -1,6 +1,8 @@
 package page
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/protocol"
+	"github.com/valkeysync/valkeysync/internal/proxy"
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
@@ -104,6 +108,41 @@ func TestALockIsNotTakenFromAnother(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	<-first.Done()
 	<-second.Done()
+}
+
+// Nor in the moment between the look at who holds and the taking.
+func TestALockIsNotTakenFromOneWhoCameInBetween(t *testing.T) {
+	t.Parallel()
+	testserver.Each(t, notifying, func(t *testing.T, s *testserver.Server) {
+		t.Parallel()
+		line := proxy.Start(t, s.Addr())
+		a, b := client(t, s, valkeysync.WithName("a")), client(t, s, valkeysync.WithName("b"))
+		served := serve(t, s, func(c *Config, p *pace) { c.AllowUnlock, c.Connect = true, connect(line.Addr(), "", nil) })
+		page := served.open()
+		page.is(live)
+		_, release := take(t, a, "orders")
+		seen := page.holds("orders", "a", 0)
+		digest := sha1.Sum([]byte(protocol.Sources()["force"]))
+		taking := line.On(hex.EncodeToString(digest[:]), proxy.Delay(time.Second))
+		type result struct {
+			status int
+			answer unlockReply
+		}
+		came := make(chan result, 1)
+		go func() {
+			defer close(came)
+			status, answer := served.unlock(seen)
+			came <- result{status, answer}
+		}()
+		<-taking.Fired()
+		release()
+		held, releaseB := take(t, b, "orders")
+		defer releaseB()
+		r := <-came
+		require.Equal(t, http.StatusConflict, r.status)
+		require.Equal(t, "b", r.answer.Lock.Holders[0].Name.Text)
+		require.NoError(t, held.Err())
+	})
 }
 
 func TestUnlockIsOffUnlessAllowed(t *testing.T) {

@@ -2,12 +2,13 @@ package protocol
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/fault"
 )
 
 // Outcome is what a script says of an attempt or a hold.
@@ -26,6 +27,7 @@ const (
 	Left     Outcome = "left"     // nothing of the attempt remains
 	Resized  Outcome = "resized"  // the size is in force
 	Forced   Outcome = "forced"   // taken from whoever had it: Holder says from whom
+	Changed  Outcome = "changed"  // not taken: it is not held as it was seen. Holder says who has it
 )
 
 // Forever is the Remaining of a holder without expiry.
@@ -276,7 +278,7 @@ func (s *Server) Replicate(ctx context.Context, k *Keys, hold string, lease time
 	}
 	copies, err := results[1].AsInt64()
 	if err != nil {
-		return Reply{}, 0, fmt.Errorf("wait %q: %w", k.Lock, err)
+		return Reply{}, 0, fault.Errorf("wait %q: %w", k.Lock, err)
 	}
 	return r, int(copies), nil
 }
@@ -304,6 +306,11 @@ func (s *Server) Resize(ctx context.Context, k *Keys, kind Kind) (Reply, error) 
 // Force takes the lock from whoever has it.
 func (s *Server) Force(ctx context.Context, k *Keys) (Reply, error) {
 	return s.call(ctx, forceScript, k)
+}
+
+// ForceFrom is Force if the lock's value is the one that was seen: Standing.Value.
+func (s *Server) ForceFrom(ctx context.Context, k *Keys, seen string) (Reply, error) {
+	return s.call(ctx, forceScript, k, seen)
 }
 
 // Standing is how a lock stands.

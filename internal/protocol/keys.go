@@ -1,13 +1,13 @@
 package protocol
 
 import (
-	"errors"
-	"fmt"
 	"strings"
+
+	"github.com/valkeysync/valkeysync/internal/fault"
 )
 
 // ErrInvalidKey is why KeysFor refused a key.
-var ErrInvalidKey = errors.New("invalid key")
+var ErrInvalidKey = fault.New("invalid key")
 
 // Keys are the four keys of one primitive. They share a slot.
 type Keys struct {
@@ -22,13 +22,13 @@ type Keys struct {
 // be a tag, so it is refused, and so is one that is empty or blank.
 func KeysFor(prefix, key string) (Keys, error) {
 	if strings.TrimSpace(key) == "" {
-		return Keys{}, fmt.Errorf("%w %q: empty or blank; name what is locked", ErrInvalidKey, key)
+		return Keys{}, fault.Errorf("%w %q: empty or blank; name what is locked", ErrInvalidKey, key)
 	}
 	name := prefix + key
 	base, tag := name, hashTag(name)
 	if tag == "" {
 		if strings.Contains(name, "}") {
-			return Keys{}, fmt.Errorf("%w %q: it contains '}' but no {hash tag}, so its helper keys cannot share its slot; remove the '}' or put a non-empty part of the key in braces", ErrInvalidKey, name)
+			return Keys{}, fault.Errorf("%w %q: it contains '}' but no {hash tag}, so its helper keys cannot share its slot; remove the '}' or put a non-empty part of the key in braces", ErrInvalidKey, name)
 		}
 		base = "{" + name + "}"
 		tag = base

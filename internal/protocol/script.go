@@ -11,6 +11,8 @@ import (
 	"fmt"
 
 	"github.com/valkey-io/valkey-go"
+
+	"github.com/valkeysync/valkeysync/internal/fault"
 )
 
 //go:embed scripts/*.lua
@@ -56,7 +58,7 @@ var (
 	renewScript   = newScript("renew", alone, "hold", "lease", "echo")
 	statusScript  = newScript("status", alone, "most")
 	resizeScript  = newScript("resize", granting, "kind")
-	forceScript   = newScript("force", granting)
+	forceScript   = newScript("force", granting, "seen")
 	allScript     = newScript("acquire_all", []string{"keys", "clock", "number"}, "entries", "latest")
 
 	scripts = []*script{acquireScript, allScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript, quorumTakeScript, quorumKeepScript, quorumDropScript}
@@ -78,7 +80,7 @@ func (s *script) runOn(ctx context.Context, c valkey.Client, k *Keys, keys []str
 	reply, err := s.lua.Exec(ctx, c, keys, append(append(make([]string, 0, mostArgs), tag), args...)).ToMessage()
 	if errors.Is(err, valkey.ErrClosing) && errors.Is(c.Do(ctx, c.B().Ping().Build()).Error(), valkey.ErrClosing) {
 		// Asked twice, for a client of Sentinel says so of a connection that it is just replacing.
-		err = fmt.Errorf("%w: its valkey.Client was closed before it: %w", ErrClosed, err)
+		err = fault.Errorf("%w: its valkey.Client was closed before it: %w", ErrClosed, err)
 	}
 	return reply, s.wrap(k, err)
 }
@@ -88,11 +90,11 @@ func (s *script) wrap(k *Keys, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s %q: %w", s.name, k.Lock, err)
+	return fault.Errorf("%s %q: %w%s", s.name, k.Lock, err, remedy(k, err))
 }
 
 // ErrClosed is why nothing can be asked any more.
-var ErrClosed = errors.New("valkeysync: client closed")
+var ErrClosed = fault.New("client closed")
 
 var errReply = errors.New("the reply is not one of this protocol; is another version of valkeysync in use on this server?")
 

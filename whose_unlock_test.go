@@ -1,0 +1,102 @@
+package valkeysync
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Which acquisition a call without a context ends, where one handle holds several: what a context was given for is
+// its owner's, as long as there is another.
+
+func TestAnUnlockWithoutAContextLeavesWhatAContextWasGivenFor(t *testing.T) {
+	type pair struct {
+		lock       func()
+		lockWith   func(ctx context.Context) (context.Context, error)
+		unlock     func()
+		unlockWith func(ctx context.Context) error
+	}
+	for name, of := range map[string]func(c *Client) pair{
+		"readers": func(c *Client) pair {
+			rw := c.RWMutex("orders")
+			return pair{rw.RLock, rw.RLockContext, rw.RUnlock, rw.RUnlockContext}
+		},
+		"tries": func(c *Client) pair {
+			rw := c.RWMutex("orders")
+			return pair{func() { rw.TryRLock() }, rw.TryRLockContext, rw.RUnlock, rw.RUnlockContext}
+		},
+		"an owner": func(c *Client) pair {
+			m := c.Mutex("orders", WithOwner("o"))
+			return pair{m.Lock, m.LockContext, m.Unlock, m.UnlockContext}
+		},
+		"permits": func(c *Client) pair {
+			s := c.Semaphore("orders", 9)
+			return pair{
+				func() { s.TryAcquire(2) },
+				func(ctx context.Context) (context.Context, error) { return s.AcquireContext(ctx, 2) },
+				func() { s.Release(2) },
+				func(ctx context.Context) error { return s.ReleaseContext(ctx, 2) },
+			}
+		},
+		"a writer's reader": func(c *Client) pair {
+			rw := c.RWMutex("orders")
+			return pair{rw.RLock, func(ctx context.Context) (context.Context, error) {
+				held, err := rw.LockContext(ctx)
+				require.NoError(t, err)
+				return rw.Downgrade(held)
+			}, rw.RUnlock, rw.RUnlockContext}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				p := of(b.client())
+				ctx, err := p.lockWith(t.Context())
+				require.NoError(t, err)
+				p.lock()
+				p.unlock()
+				require.NoError(t, ctx.Err(), "the older one is somebody else's")
+				require.NoError(t, p.unlockWith(ctx))
+				require.False(t, b.Exists("orders"))
+				require.Panics(t, p.unlock)
+
+				ctx, err = p.lockWith(t.Context())
+				require.NoError(t, err)
+				p.unlock() // the only one
+				require.ErrorIs(t, ctx.Err(), context.Canceled)
+			})
+		})
+	}
+}
+
+func TestAReleaseWithoutAContextTakesPermitsOfAContextLast(t *testing.T) {
+	acquire := func(t *testing.T, s *Semaphore, n int64) context.Context {
+		ctx, err := s.AcquireContext(t.Context(), n)
+		require.NoError(t, err)
+		return ctx
+	}
+	for name, c := range map[string]struct {
+		plain   []int64 // acquired without a context, after one of 2 and one of 3 with
+		release int64
+		left    []int64 // of the two with
+	}{
+		"just that weight is with a context, and without there is more": {[]int64{3}, 2, []int64{2, 3}},
+		"without a context it is in parts":                              {[]int64{1, 1}, 2, []int64{2, 3}},
+		"without a context it is too little, and with one just that":    {[]int64{1}, 3, []int64{2, 0}},
+		"it takes both": {[]int64{2}, 4, []int64{0, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				s := b.client().Semaphore("api", 20)
+				with := []context.Context{acquire(t, s, 2), acquire(t, s, 3)}
+				for _, n := range c.plain {
+					require.True(t, s.TryAcquire(n))
+				}
+				s.Release(c.release)
+				for i, ctx := range with {
+					require.Equal(t, c.left[i], leaseOf(t, ctx).held.Load(), "of number %d", i)
+				}
+			})
+		})
+	}
+}
