@@ -33,10 +33,10 @@ var mutants = []mutant{
 			{"gate.go", "\t\ta.look()\n\t}\n\tg.verifyLocked()", "\t\t_ = a\n\t}\n\tg.verifyLocked()"}}},
 	{"grant-the-dead", "the lock is given to the next in the queue, alive or not",
 		"worker-kill,grace-off", "TestNoGrantIsToldThatIsNotWritten|TestScriptsAndModelAgreeStepByStep", "", []edit{
-			{scripts + "grant.lua", "elseif alive(e) then\n    local _, number", "else\n    local _, number"}}},
+			{scripts + "grant.lua", "elseif alive(e) then\n    e.number", "else\n    e.number"}}},
 	{"message-before-write", "the grant is told before it is decided and written",
 		"out-of-memory", "TestNoGrantIsToldThatIsNotWritten", "CountFirst", []edit{
-			{scripts + "grant.lua", "elseif alive(e) then\n    local _, number = hold(e, e.first)\n    e.number = number\n    served[#served + 1] = e",
+			{scripts + "grant.lua", "elseif alive(e) then\n    e.number = hold(e, e.first)\n    served[#served + 1] = e",
 				"else\n    local before = tonumber(call('GET', fence) or 0) or 0\n    tell('grant', e, int(math.max(before + 1, tonumber(now_us))), e.first, 0)\n    if alive(e) then\n      hold(e, e.first)\n    end"}}},
 	{"full-lease-by-message", "a hold that a message tells is taken for one with the full lease",
 		"long,net-fade,grace-off", "TestAMessageIsTimedByTheLeaseThatItNames", "LeaseInMessage", []edit{
@@ -67,14 +67,15 @@ var mutants = []mutant{
 			{"hold.go", "\t\tcause = CauseUnreachable\n\t}\n\th.lose(cause)", "\t\tcause = CauseUnreachable\n\t}\n\t_ = cause"}}},
 	{"counter-without-clock", "numbers start again where the counter was lost",
 		"flushall", "TestALeaseTellsOfItself", "", []edit{
-			{scripts + "clock.lua", "if before and (#before ~= #n or before >= n) then", "do"},
-			{scripts + "clock.lua", "if b >= tonumber(n) then", "if true then"}}},
+			{scripts + "acquire_free.lua", "if not last or #last == #now_us and last < now_us then", "if false then"},
+			{scripts + "number.lua", "if last and (#last ~= #n or last >= n) then", "do"},
+			{scripts + "number.lua", "if l >= tonumber(n) then", "if true then"}}},
 	{"last-come-first", "the queue is a stack",
 		"queue", "TestProcessesAreServedInTheOrderInWhichTheyQueued|TestClientsWithSeveralGoroutinesTakeTurnsAndQueueAgainWithTheirRelease", "", []edit{
 			{scripts + "acquire.lua", "call('ZADD', queue, number(), e.raw)", "call('ZADD', queue, '-' .. number(), e.raw)"}}},
 	{"grant-kept", "a grant that raced with the end of its wait is not given back",
 		"", "TestTheEndOfTheContextComesBeforeTheLock|TestAWaitGivenUpInTheMomentOfTheGrantHandsOn", "", []edit{
-			{"gate.go", "if l := o.lease; l != nil {\n\t\t\tg.giveBack", "if l := o.lease; l != nil && l.token == 0 {\n\t\t\tg.giveBack"}}},
+			{"gate.go", "g.giveBack(w.lease)\n\t} else {", "_ = g.giveBack\n\t} else {"}}},
 	{"no-farewell", "a wait that was given up is not told to the server, nor a stray grant sent back",
 		"", "TestAGrantForAnAttemptThatNobodyWaitsForIsAnsweredByLeave|TestALeaverGivesItsPlaceToThoseBehind|TestAWaitGivenUpInTheMomentOfTheGrantHandsOn", "", []edit{
 			{"attempt.go", "\ta.finish()\n\ta.forget()\n", "\ta.finish()\n"},
