@@ -52,8 +52,7 @@ type Server struct {
 	Cluster bool // the scripts speak through shard channels
 }
 
-// Tag is what tells the scripts for k how to speak: the hash tag of the shard channels; "" where ordinary
-// channels are used.
+// Tag is the hash tag of the shard channels on which the scripts for k speak; "" where they use ordinary ones.
 func (s *Server) Tag(k *Keys) string {
 	if s.Cluster {
 		return k.tag
@@ -70,7 +69,7 @@ func (s *Server) Channel(client, tag string) string {
 }
 
 func (s *Server) call(ctx context.Context, sc *script, k *Keys, args ...string) (Reply, error) {
-	m, err := sc.run(ctx, s.Client, k, s.Tag(k), args...)
+	m, err := sc.run(ctx, s, k, args...)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -170,7 +169,7 @@ func (s *Server) AcquireAll(ctx context.Context, ks []*Keys, es []*Entry, latest
 		keys = append(keys, k.list[:]...)
 		entries[i] = es[i].String()
 	}
-	m, err := allScript.runOn(ctx, s.Client, ks[0], keys, s.Tag(ks[0]), strings.Join(entries, "\n"), itoa(latest))
+	m, err := allScript.runOn(ctx, s, ks[0], keys, strings.Join(entries, "\n"), itoa(latest))
 	if err != nil {
 		return nil, err
 	}
@@ -263,9 +262,8 @@ func word(echo bool) string {
 func (s *Server) Replicate(ctx context.Context, k *Keys, hold string, lease time.Duration, n int, limit time.Duration) (Reply, int, error) {
 	conn, release := s.Client.Dedicate() // WAIT holds up what is behind it
 	defer release()
-	args := []string{s.Tag(k), hold, itoa(lease.Milliseconds()), word(false)}
 	results := conn.DoMulti(ctx,
-		conn.B().Eval().Script(renewScript.source()).Numkeys(int64(len(k.list))).Key(k.list[:]...).Arg(args...).Build(),
+		conn.B().Eval().Script(renewScript.sent(s.Cluster)).Numkeys(int64(len(k.list))).Key(k.list[:]...).Arg(hold, itoa(lease.Milliseconds()), word(false)).Build(),
 		conn.B().Wait().Numreplicas(int64(n)).Timeout(limit.Milliseconds()).Build(),
 	)
 	m, err := results[0].ToMessage()
@@ -332,7 +330,7 @@ type Member struct {
 
 // Status reads how a lock stands, with at most the given number of waiting entries.
 func (s *Server) Status(ctx context.Context, k *Keys, most int) (Standing, error) {
-	reply, err := statusScript.run(ctx, s.Client, k, s.Tag(k), strconv.Itoa(most))
+	reply, err := statusScript.run(ctx, s, k, strconv.Itoa(most))
 	if err != nil {
 		return Standing{}, err
 	}

@@ -40,7 +40,7 @@ func (k *Keys) QuorumChannel() string { return "valkeysync:quorum:" + k.Lock }
 func (k *Keys) Turnstile() string { return k.Lock + ":turnstile" }
 
 func (s *Server) quorum(ctx context.Context, sc *script, k *Keys, args ...string) (Reply, error) {
-	m, err := sc.runOn(ctx, s.Client, k, append(k.list[:len(k.list):len(k.list)], k.Turnstile()), "", args...)
+	m, err := sc.runOn(ctx, s, k, append(k.list[:len(k.list):len(k.list)], k.Turnstile()), args...)
 	if err != nil {
 		return Reply{}, err
 	}

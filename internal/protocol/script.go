@@ -24,13 +24,29 @@ type script struct {
 	name string
 	libs []string
 	args []string
-	lua  *valkey.Lua
+	text string
+	lua  [2]*valkey.Lua // for one server, and for a cluster
 }
 
+// speaking is what a script begins with: it speaks on ordinary channels, or on shard channels with the hash tag of its
+// keys.
+var speaking = [2]string{"local tag = ''\n", "local tag = string.match(KEYS[2], '{[^}]+}')\n"}
+
 func newScript(name string, libs []string, args ...string) *script {
-	s := &script{name: name, libs: libs, args: append([]string{"tag"}, args...)}
-	s.lua = valkey.NewLuaScript(s.source())
+	s := &script{name: name, libs: libs, args: args}
+	s.text = s.source()
+	for i := range s.lua {
+		s.lua[i] = valkey.NewLuaScript(s.sent(i == 1))
+	}
 	return s
+}
+
+// sent is the script as it is sent.
+func (s *script) sent(cluster bool) string {
+	if cluster {
+		return speaking[1] + s.text
+	}
+	return speaking[0] + s.text
 }
 
 func (s *script) source() string {
@@ -64,20 +80,21 @@ var (
 	scripts = []*script{acquireScript, allScript, releaseScript, leaveScript, checkScript, renewScript, statusScript, resizeScript, forceScript, quorumTakeScript, quorumKeepScript, quorumDropScript}
 )
 
-// mostArgs is the length of the longest list of arguments.
-const mostArgs = 5
-
 // run sends the script. Errors keep the server's own in their chain.
-func (s *script) run(ctx context.Context, c valkey.Client, k *Keys, tag string, args ...string) (valkey.ValkeyMessage, error) {
-	return s.runOn(ctx, c, k, k.list[:], tag, args...)
+func (s *script) run(ctx context.Context, v *Server, k *Keys, args ...string) (valkey.ValkeyMessage, error) {
+	return s.runOn(ctx, v, k, k.list[:], args...)
 }
 
 // runOn is run for a script on the keys of more than one lock; k is the first.
-func (s *script) runOn(ctx context.Context, c valkey.Client, k *Keys, keys []string, tag string, args ...string) (valkey.ValkeyMessage, error) {
-	if len(args)+1 > len(s.args) {
-		panic(fmt.Sprintf("valkeysync: script %s takes %v, got %d arguments", s.name, s.args, len(args)+1))
+func (s *script) runOn(ctx context.Context, v *Server, k *Keys, keys []string, args ...string) (valkey.ValkeyMessage, error) {
+	if len(args) > len(s.args) {
+		panic(fmt.Sprintf("valkeysync: script %s takes %v, got %d arguments", s.name, s.args, len(args)))
 	}
-	reply, err := s.lua.Exec(ctx, c, keys, append(append(make([]string, 0, mostArgs), tag), args...)).ToMessage()
+	lua, c := s.lua[0], v.Client
+	if v.Cluster {
+		lua = s.lua[1]
+	}
+	reply, err := lua.Exec(ctx, c, keys, args).ToMessage()
 	if errors.Is(err, valkey.ErrClosing) && errors.Is(c.Do(ctx, c.B().Ping().Build()).Error(), valkey.ErrClosing) {
 		// Asked twice, for a client of Sentinel says so of a connection that it is just replacing.
 		err = fault.Errorf("%w: its valkey.Client was closed before it: %w", ErrClosed, err)
@@ -98,12 +115,12 @@ var ErrClosed = fault.New("client closed")
 
 var errReply = errors.New("the reply is not one of this protocol; is another version of valkeysync in use on this server?")
 
-// Sources is the text of every script as it is sent to the server, by name: what SCRIPT LOAD takes and
-// EVALSHA's digest is made of.
+// Sources is the text of every script as it is sent to a server that is no cluster, by name: what SCRIPT LOAD takes
+// and EVALSHA's digest is made of.
 func Sources() map[string]string {
 	all := make(map[string]string, len(scripts))
 	for _, s := range scripts {
-		all[s.name] = s.source()
+		all[s.name] = s.sent(false)
 	}
 	return all
 }

@@ -46,7 +46,7 @@ var mutants = []mutant{
 			{"hold.go", "\t})\n\th.forget()\n\tg.settle()", "\t})\n\tg.settle()"}}},
 	{"renewal-creates", "a renewal sets the key anew where it is gone",
 		"", "TestARenewalNeverTakesTheLockAgain", "", []edit{
-			{scripts + "renew.lua", "local value = owned(ARGV[2], mine)\n", "local value = owned(ARGV[2], mine)\nif not value and mine.mode == 'x' and not held then\n  call('SET', lock, ARGV[2], 'PX', ARGV[3])\n  value = ARGV[2]\nend\n"}}},
+			{scripts + "renew.lua", "local value = owned(ARGV[1], mine)\n", "local value = owned(ARGV[1], mine)\nif not value and mine.mode == 'x' and not held then\n  call('SET', lock, ARGV[1], 'PX', ARGV[2])\n  value = ARGV[1]\nend\n"}}},
 	{"renewal-steals", "a renewal does not ask whose the lock is",
 		"long,mutex", "TestALateUnlockDoesNotOpenTheNextHoldersLock", "", []edit{
 			{scripts + "prelude.lua", "return held == value and value or nil", "return held"}}},

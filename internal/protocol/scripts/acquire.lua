@@ -1,17 +1,17 @@
 -- acquire: takes the lock where it is free and nobody waits; joins the queue otherwise.
 -- Repeatable: the same attempt gets the same answer and never a second hold.
 --
--- ARGV[2] entry   the attempt
--- ARGV[3] latest  server time (ms) after which the request is refused; 0 for none
--- ARGV[4] lease   of a mutex, in ms, as entry says as well; '' of what may be shared
--- ARGV[5] how     'try'; left out: it queues
+-- ARGV[1] entry   the attempt
+-- ARGV[2] latest  server time (ms) after which the request is refused; 0 for none
+-- ARGV[3] lease   of a mutex, in ms, as entry says as well; '' of what may be shared
+-- ARGV[4] how     'try'; left out: it queues
 --
 -- number, or number and now: the attempt holds the lock, from now on and with its full lease; nobody waits.
 -- held, queued, gone: as in grant.lua. A 'gone' attempt was dropped in the same call.
 -- { 'late', now }                                    came after its latest time, nothing done
 -- { 'busy', now, 0, 0, remaining, waiting + 1, waiting, holder }   try only
 -- { 'mismatch', now, 0, 0, 0, 0, 0, kind }           another primitive, or size, is in use there
-local e = parse(ARGV[2])
+local e = parse(ARGV[1])
 lapse(e.kind)
 
 -- Nobody waits, and it fits beside those who hold; the others of an owner who holds come in past the queue.
@@ -36,7 +36,7 @@ end
 grant('', false, false)
 if not head() and fits(e) then
   return brief(hold(e, e.lease))
-elseif ARGV[5] then
+elseif ARGV[4] then
   local n = call('ZCARD', queue)
   return { 'busy', now, 0, 0, remaining(e.mode), n + 1, n, holder() }
 else

@@ -41,7 +41,7 @@ end
 
 -- How many hear on e's channel here, where the scripts run; nil where they may not be counted (ACL).
 local function listeners(e)
-  local n = redis.pcall('PUBSUB', ARGV[1] == '' and 'NUMSUB' or 'SHARDNUMSUB', channel(e.ref))
+  local n = redis.pcall('PUBSUB', tag == '' and 'NUMSUB' or 'SHARDNUMSUB', channel(e.ref))
   return not n.err and n[2] or nil
 end
 

@@ -4,7 +4,7 @@
 -- KEYS[2] shared  sorted set: one member a shared hold, score = end of its lease (ms)
 -- KEYS[3] queue   sorted set: one entry a waiting attempt, score = place
 -- KEYS[4] fence   string: the last number given out
--- ARGV[1] tag     hash tag of shard channels ('{orders}'); '' where ordinary channels are used
+-- tag: hash tag of shard channels ('{orders}'); '' where ordinary channels are used. It stands before, as of script.go.
 --
 -- entry:  <ref> <kind> <mode> <weight> <lease ms> <first lease ms> <grace ms> <name>
 -- ref:    <client id>#<attempt>

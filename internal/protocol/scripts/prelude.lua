@@ -16,10 +16,10 @@ end
 
 local function channel(ref)
   local id = string.match(ref, '^([^#]*)#')
-  if ARGV[1] == '' then
+  if tag == '' then
     return 'valkeysync:' .. id
   end
-  return 'valkeysync:' .. ARGV[1] .. ':' .. id
+  return 'valkeysync:' .. tag .. ':' .. id
 end
 
 -- Message: <verb> <kind> <attempt> <number> <server ms> <ms> <waiting> <lock key>. A message that may
@@ -30,7 +30,7 @@ local function tell(verb, e, number, ms, waiting)
   end
   local attempt = string.match(e.ref, '#(.*)$')
   local text = table.concat({ verb, e.kind, attempt, number, now_ms, ms, waiting or 0, lock }, ' ')
-  redis.pcall(ARGV[1] == '' and 'PUBLISH' or 'SPUBLISH', channel(e.ref), text)
+  redis.pcall(tag == '' and 'PUBLISH' or 'SPUBLISH', channel(e.ref), text)
 end
 
 -- The kind whose shared holds a value marks; nil for any other value.

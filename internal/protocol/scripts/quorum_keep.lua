@@ -2,22 +2,22 @@
 -- on nobody who gets the key here is given a lower one. Where the key is gone, and the caller has seen that a
 -- majority still holds, sets it again. Repeatable.
 --
--- ARGV[2] value   the same on all servers
--- ARGV[3] lease   ms
--- ARGV[4] number  of the token
--- ARGV[5] latest  server time (ms) after which the key is not set again; '' : never
+-- ARGV[1] value   the same on all servers
+-- ARGV[2] lease   ms
+-- ARGV[3] number  of the token
+-- ARGV[4] latest  server time (ms) after which the key is not set again; '' : never
 --
 -- { 'held', now, 0, 0, lease, 0, waiting }
 -- { 'lost', now, 0, 0, 0, 0, waiting, holder }
 -- { 'late', now }  came too late to set it again
-if held == ARGV[2] then
-  call('PEXPIRE', lock, ARGV[3]) -- a first write that takes no memory lets the others pass when it is out
-elseif held or ARGV[5] == '' then
+if held == ARGV[1] then
+  call('PEXPIRE', lock, ARGV[2]) -- a first write that takes no memory lets the others pass when it is out
+elseif held or ARGV[4] == '' then
   return not_ours()
-elseif now > tonumber(ARGV[5]) then
+elseif now > tonumber(ARGV[4]) then
   return { 'late', now }
 else
-  call('SET', lock, ARGV[2], 'PX', ARGV[3])
+  call('SET', lock, ARGV[1], 'PX', ARGV[2])
 end
-raise(ARGV[4])
-return { 'held', now, 0, 0, tonumber(ARGV[3]), 0, waiting }
+raise(ARGV[3])
+return { 'held', now, 0, 0, tonumber(ARGV[2]), 0, waiting }

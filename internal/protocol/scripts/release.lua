@@ -2,10 +2,10 @@
 -- put behind the others, under a new attempt, in the same call.
 -- Repeatable: says what became of the second attempt.
 --
--- ARGV[2] hold    the hold as it was granted; of a mutex its beginning will do: number, time, and some of the ref
--- ARGV[3] entry   the new attempt; left out with all that comes after it: there is none
--- ARGV[4] latest  server time (ms) after which the new attempt is not queued; 0 for none
--- ARGV[5] how     'queue' the new attempt; 'downgrade' a writer: the new attempt, a reader, has it at once;
+-- ARGV[1] hold    the hold as it was granted; of a mutex its beginning will do: number, time, and some of the ref
+-- ARGV[2] entry   the new attempt; left out with all that comes after it: there is none
+-- ARGV[3] latest  server time (ms) after which the new attempt is not queued; 0 for none
+-- ARGV[4] how     'queue' the new attempt; 'downgrade' a writer: the new attempt, a reader, has it at once;
 --                 'shrink' a permit: the new entry, with less weight, goes on with the same hold
 --
 -- 'released', or { 'released', now }  given back; nothing queued: acquire says why
@@ -16,9 +16,9 @@ local mine = entry and parse(entry) or { kind = 'm', mode = 'x' }
 if not entry and held and string.sub(held, 1, #given) == given then
   given = held
 end
-local again = ARGV[3] and parse(ARGV[3])
+local again = ARGV[2] and parse(ARGV[2])
 local caller = again and again.ref or ''
-local latest = tonumber(ARGV[4] or 0)
+local latest = tonumber(ARGV[3] or 0)
 local waiting = call('ZCARD', queue) -- reads first: a queue of another type stops the script here
 lapse(mine.kind)
 
@@ -34,7 +34,7 @@ if not value then
   return { 'lost', now, 0, 0, 0, 0, 0, holder() }
 end
 
-if ARGV[5] == 'shrink' then
+if ARGV[4] == 'shrink' then
   if again.weight < parse(entry_of(value)).weight then
     call('ZREM', shared, value)
     call('ZADD', shared, int(now + left), string.match(value, '^vs1 %d+ %d+ ') .. again.raw)
@@ -57,7 +57,7 @@ else
 end
 local readers = mine.kind == 'w' and mine.mode == 'x'
 
-if ARGV[5] == 'downgrade' then
+if ARGV[4] == 'downgrade' then
   call('ZREM', queue, again.raw) -- a first write that frees lets the others pass when memory is out
   hold(again, again.lease)
   grant('', false, true)

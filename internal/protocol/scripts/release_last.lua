@@ -1,15 +1,15 @@
 -- release_last: how release begins: what most requests find, before anything else is even defined. The only
 -- hold is ours, nobody waits, and nothing is to be queued. Arguments and replies: see release.lua.
-local given = ARGV[2]
+local given = ARGV[1]
 if #given < 48 then -- a mutex's
-  if not ARGV[3] and call('GETRANGE', lock, 0, #given - 1) == given and call('EXISTS', queue) == 0 then
+  if not ARGV[2] and call('GETRANGE', lock, 0, #given - 1) == given and call('EXISTS', queue) == 0 then
     call('DEL', lock)
     return 'released'
   end
   held = call('GET', lock)
 else
   held = call('GET', lock)
-  if held and not ARGV[3] and call('EXISTS', queue) == 0 then
+  if held and not ARGV[2] and call('EXISTS', queue) == 0 then
     if held == given then
       call('DEL', lock)
       return 'released'

@@ -1,11 +1,11 @@
 -- resize: a semaphore of another size takes the key over. Who holds goes on, by the size that was; who
 -- waits by it is dropped, and told. Repeatable.
 --
--- ARGV[2] kind  of the semaphore whose size is in force from now on
+-- ARGV[1] kind  of the semaphore whose size is in force from now on
 --
 -- { 'resized', now }
 -- { 'mismatch', now, 0, 0, 0, 0, 0, kind }  another primitive is in use there
-local kind = ARGV[2]
+local kind = ARGV[1]
 lapse(kind)
 local was = in_use() or kind
 if string.sub(was, 1, 1) ~= 's' then
