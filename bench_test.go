@@ -31,39 +31,52 @@ func smoke() bool { return flag.Lookup("test.benchtime").Value.String() == "1x" 
 
 // cost is what one side of a comparison has cost.
 type cost struct {
-	ops, cmds     int
+	ops  int // that were timed
+	time time.Duration
+
+	counted, cmds int // operations that were counted
 	allocs, bytes uint64
-	time          time.Duration
 }
 
-// measure adds the cost of n operations, which f does, and returns the time of one.
-func (c *cost) measure(w *wire, n int, f func()) time.Duration {
+// clock adds the time of n operations, which f does, and returns it.
+func (c *cost) clock(n int, f func(n int)) time.Duration {
+	took := since(func() { f(n) })
+	c.ops += n
+	c.time += took
+	return took
+}
+
+// count adds what n operations, which f does, cost besides time.
+func (c *cost) count(w *wire, n int, f func(n int)) {
 	var before, after runtime.MemStats
 	cmds := w.total()
 	runtime.ReadMemStats(&before)
-	start := time.Now()
-	f()
-	took := time.Since(start)
+	f(n)
 	runtime.ReadMemStats(&after)
-	c.ops += n
+	c.counted += n
 	c.cmds += w.total() - cmds
 	c.allocs += after.Mallocs - before.Mallocs
 	c.bytes += after.TotalAlloc - before.TotalAlloc
-	c.time += took
-	return took / time.Duration(n)
+}
+
+// measure does both for one operation.
+func (c *cost) measure(w *wire, f func()) {
+	c.count(w, 1, func(int) { c.clock(1, func(int) { f() }) })
 }
 
 func (c *cost) report(b *testing.B, prefix string) {
 	b.ReportAllocs() // shows what is reported here in place of its own
-	n := float64(c.ops)
-	b.ReportMetric(float64(c.time.Nanoseconds())/n, prefix+"ns/op")
+	n := float64(c.counted)
+	b.ReportMetric(float64(c.time.Nanoseconds())/float64(c.ops), prefix+"ns/op")
 	b.ReportMetric(float64(c.cmds)/n, prefix+"cmds/op")
 	b.ReportMetric(float64(c.bytes)/n, prefix+"B/op")
 	b.ReportMetric(float64(c.allocs)/n, prefix+"allocs/op")
 }
 
-// compare runs ours and the recipe by turns, b.N operations each (or a little more), and reports both.
-// A turn is of at least that many operations; ours and recipe do as many as they are told.
+// compare runs ours and the recipe by turns of that many operations, b.N each (or a little more), and reports both.
+// ours and recipe do as many as they are told. A turn takes no longer than what disturbs it, or it is luck which of the
+// two was disturbed: one pair of commands takes three times as long while the kernel has client and server on different
+// cores, and it moves them every few milliseconds. What counting disturbs is counted afterwards.
 func compare(b *testing.B, w *wire, turn int, ours, recipe func(n int)) {
 	ours(turn) // the scripts get loaded, the connections opened
 	recipe(turn)
@@ -71,10 +84,9 @@ func compare(b *testing.B, w *wire, turn int, ours, recipe func(n int)) {
 	var ratios []float64
 	b.ResetTimer()
 	for us.ops < b.N {
-		n := min(max(turn, b.N/50), max(turn, b.N-us.ops))
 		var t, base time.Duration
-		first := func() { t = us.measure(w, n, func() { ours(n) }) }
-		second := func() { base = them.measure(w, n, func() { recipe(n) }) }
+		first := func() { t = us.clock(turn, ours) }
+		second := func() { base = them.clock(turn, recipe) }
 		if len(ratios)%2 == 1 {
 			first, second = second, first
 		}
@@ -82,6 +94,9 @@ func compare(b *testing.B, w *wire, turn int, ours, recipe func(n int)) {
 		second()
 		ratios = append(ratios, float64(t)/float64(base))
 	}
+	b.StopTimer()
+	us.count(w, us.ops/4+turn, ours)
+	them.count(w, us.ops/4+turn, recipe)
 	us.report(b, "")
 	them.report(b, "recipe-")
 	slices.Sort(ratios)
@@ -128,7 +143,7 @@ func BenchmarkContended(b *testing.B) {
 				for range ours {
 					recipes = append(recipes, newRecipe(client, "{"+b.Name()+"}/recipe"))
 				}
-				compare(b, s.wire, len(ours), func(n int) { contend(ours, n) }, func(n int) { contend(recipes, n) })
+				compare(b, s.wire, max(len(ours), b.N/50), func(n int) { contend(ours, n) }, func(n int) { contend(recipes, n) })
 			})
 		}
 	}
@@ -165,7 +180,7 @@ func BenchmarkHandOver(b *testing.B) {
 
 			waits := locking(m[to])
 			s.queued("ours", 1)
-			cost.measure(s.wire, 1, func() { ours = append(ours, handOver(m[from], waits)) })
+			cost.measure(s.wire, func() { ours = append(ours, handOver(m[from], waits)) })
 
 			refused := make(chan struct{}, 1)
 			r[to].(*recipe).refused = func() {
@@ -189,7 +204,7 @@ func BenchmarkHandOver(b *testing.B) {
 		b.ReportMetric(trips(quantile(recipes, 0.5)), "recipe-p50-trips")
 		b.ReportMetric(trips(quantile(recipes, 0.99)), "recipe-p99-trips")
 		b.ReportMetric(trips(quantile(pings, 0.99)), "ping-p99-trips")
-		b.ReportMetric(float64(cost.cmds)/float64(cost.ops), "cmds/op")
+		b.ReportMetric(float64(cost.cmds)/float64(cost.counted), "cmds/op")
 	})
 }
 
@@ -230,7 +245,7 @@ func BenchmarkRelease(b *testing.B) {
 		row := newRow(s, waiting)
 		var us, them cost
 		for range b.N {
-			us.measure(s.wire, 1, row.next)
+			us.measure(s.wire, row.next)
 
 			// The recipe's: all try until one has it.
 			recipes[0].Lock()
@@ -245,7 +260,7 @@ func BenchmarkRelease(b *testing.B) {
 				})
 			}
 			s.wire.await("set", before+waiting) // all have been refused, or will be
-			them.measure(s.wire, 1, func() {
+			them.measure(s.wire, func() {
 				recipes[0].Unlock()
 				<-got
 			})
@@ -268,7 +283,7 @@ func BenchmarkReadersBehindWriter(b *testing.B) {
 		var us, them cost
 		for range b.N {
 			lot.gather()
-			us.measure(s.wire, 1, lot.letIn)
+			us.measure(s.wire, lot.letIn)
 			lot.leave()
 
 			writer := newRecipe(client, "recipe")
@@ -290,7 +305,7 @@ func BenchmarkReadersBehindWriter(b *testing.B) {
 				})
 			}
 			s.wire.await("exists", before+readers)
-			them.measure(s.wire, 1, func() {
+			them.measure(s.wire, func() {
 				writer.Unlock()
 				wg.Wait()
 			})

@@ -43,8 +43,8 @@ type Client struct {
 	offset atomic.Int64 // server ms - local ms, as of the last reply of any node
 
 	mu      sync.Mutex
-	gates   map[gateKey]*gate
-	spare   *gate                // nobody uses it; for who locks the same again and again
+	gates   map[gateKey]*gate    // those in use, and the spare
+	spare   *gate                // the last that nobody uses any more, for who locks the same again and again
 	ears    map[string]*listener // by tag
 	closed  bool
 	closing sync.Once
@@ -152,14 +152,15 @@ func (c *Client) enter(kind protocol.Kind, keys *protocol.Keys) (*gate, error) {
 	}
 	id := gateKey{kind, keys.Lock}
 	g := c.gates[id]
-	if g == nil {
-		ear := c.earFor(keys)
-		if g = c.spare; g == nil || g.kind != kind || g.keys.Lock != keys.Lock || g.ear != ear {
-			g = newGate(c, kind, keys, ear)
+	if g == nil || g.users == 0 {
+		if g != nil {
+			c.spare = nil
 		}
-		c.spare = nil
+		if ear := c.earFor(keys); g == nil || g.ear != ear {
+			g = newGate(c, kind, keys, ear)
+			c.gates[id] = g
+		}
 		g.ear.users++
-		c.gates[id] = g
 	}
 	g.users++
 	return g, nil
@@ -174,7 +175,9 @@ func (c *Client) use(g *gate, more int) {
 	defer c.mu.Unlock()
 	g.users += more
 	if g.users == 0 {
-		delete(c.gates, gateKey{g.kind, g.keys.Lock})
+		if s := c.spare; s != nil {
+			delete(c.gates, gateKey{s.kind, s.keys.Lock})
+		}
 		c.spare = g
 		g.ear.users--
 		g.ear.rest()
@@ -229,7 +232,7 @@ func (c *Client) each(ear *listener, f func(*gate)) {
 	c.mu.Lock()
 	gates := make([]*gate, 0, len(c.gates))
 	for _, g := range c.gates {
-		if ear == nil || g.ear == ear {
+		if g.users > 0 && (ear == nil || g.ear == ear) {
 			g.users++
 			gates = append(gates, g)
 		}

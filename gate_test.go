@@ -1,7 +1,10 @@
 package valkeysync
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +40,67 @@ func TestAGateCountsItsUsersBeforeTheyCanLeave(t *testing.T) {
 		g.unlock()
 		require.Equal(t, before, <-seen)
 		unlock(t, m, ctx)
-		require.Empty(t, c.gates)
+		require.Zero(t, gatesOf(c))
+	})
+}
+
+// Of the gates that nobody uses the last is kept, and is as good as new.
+func TestTheLastGateIsKeptForWhoComesAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		wire := b.tap()
+		c := newClient(t, wire)
+		m := c.Mutex("k")
+		kept := func() (gates []*gate) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for _, g := range c.gates {
+				gates = append(gates, g)
+			}
+			return gates
+		}
+		ctx := lock(t, m)
+		first := leaseOf(t, ctx).gate
+		unlock(t, m, ctx)
+		require.Equal(t, []*gate{first}, kept())
+
+		// What went wrong before is not told of a later wait.
+		wire.always("acquire", loseRequest)
+		cut, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := m.LockContext(cut)
+		var wait *WaitError
+		require.ErrorAs(t, err, &wait)
+		require.Error(t, wait.Server)
+		wire.always("acquire", nil)
+		time.Sleep(time.Minute)
+		require.Zero(t, gatesOf(c))
+		p := b.peer("p", "k")
+		e, held := p.hold("1")
+		cut, cancel = context.WithCancel(t.Context())
+		got := lockAsync(cut, c.Mutex("k"))
+		cancel()
+		require.ErrorAs(t, (<-got).err, &wait)
+		require.NoError(t, wait.Server)
+		synctest.Wait()
+
+		// Nobody is there: what comes for it is answered as if it was not.
+		require.Zero(t, gatesOf(c))
+		stray := p.entry("stray")
+		stray.Client = c.id
+		p.acquire(stray)
+		p.release(e, held)
+		synctest.Wait()
+		require.Empty(t, p.holder())
+		require.Zero(t, gatesOf(c))
+
+		ctx = lock(t, m)
+		require.Same(t, first, leaseOf(t, ctx).gate)
+		n := c.Mutex("other")
+		other := lock(t, n)
+		unlock(t, m, ctx)
+		require.Len(t, kept(), 2)
+		unlock(t, n, other)
+		require.Len(t, kept(), 1)
+		require.NotSame(t, first, kept()[0])
 	})
 }

@@ -121,8 +121,10 @@ func (e *listener) deliver(payload string, session int64) {
 	}
 	c.mu.Lock()
 	g := c.gates[gateKey{m.Kind, m.Key}]
-	if g != nil {
+	if g != nil && g.users > 0 {
 		g.users++
+	} else {
+		g = nil
 	}
 	c.mu.Unlock()
 	if g != nil {

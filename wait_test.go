@@ -523,7 +523,7 @@ func TestCloseEndsWaitsAtOnceAndLeavesNothing(t *testing.T) {
 		require.Equal(t, ErrClosed, <-panicked)
 		require.Zero(t, time.Since(start))
 		require.Zero(t, p.standing().Waiting)
-		require.Empty(t, c.gates)
+		require.Zero(t, gatesOf(c))
 		synctest.Wait()
 		require.Zero(t, b.PubSubNumSub(protocol.ChannelFor(c.id))[protocol.ChannelFor(c.id)])
 
@@ -560,7 +560,7 @@ func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 			require.ErrorIs(t, ms[i].UnlockContext(ctx), ErrClosed)
 			require.False(t, b.Exists(fmt.Sprint("orders", i)))
 		}
-		require.Empty(t, c.gates)
+		require.Zero(t, gatesOf(c))
 	})
 }
 
