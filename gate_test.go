@@ -77,10 +77,13 @@ func TestTheLastGateIsKeptForWhoComesAgain(t *testing.T) {
 		p := b.peer("p", "k")
 		e, held := p.hold("1")
 		cut, cancel = context.WithCancel(t.Context())
+		open := make(chan struct{})
+		wire.on("acquire", holdRequest(open))
 		got := lockAsync(cut, c.Mutex("k"))
 		cancel()
 		require.ErrorAs(t, (<-got).err, &wait)
 		require.NoError(t, wait.Server)
+		close(open)
 		synctest.Wait()
 
 		// Nobody is there: what comes for it is answered as if it was not.
