@@ -32,7 +32,7 @@ func grantRights(t testing.TB, s *testserver.Server, user string, rights ...stri
 var enough = []string{
 	"resetchannels", "&valkeysync:*", "&__keyspace@*__:*",
 	"-@all", "+hello", "+ping", "+subscribe", "+unsubscribe", "+publish", "+pubsub|numsub", "+eval", "+evalsha",
-	"+time", "+exists", "+get", "+getrange", "+set", "+del", "+pttl", "+pexpire", "+zadd", "+zrem", "+zcard", "+zrange", "+zrank", "+zrangebyscore", "+zremrangebyscore", "+zscore",
+	"+time", "+exists", "+get", "+set", "+del", "+pttl", "+pexpire", "+zadd", "+zrem", "+zcard", "+zrange", "+zrank", "+zrangebyscore", "+zremrangebyscore", "+zscore",
 }
 
 func TestNewNamesTheRightThatIsMissing(t *testing.T) {

@@ -117,8 +117,8 @@ func (e Entry) Hold(number, since int64) string {
 }
 
 // Proof is so much of the Hold as release needs: of a mutex, whose number no other hold of the key has, its
-// beginning, with some of the Client's id for a server that has lost its numbers and whose clock went back. The server
-// is twice as fast with strings of less than 44 bytes as with those of the length of a hold.
+// beginning, with some of the Client's id for a server that has lost its numbers and whose clock went back. It is short
+// because the server works by the length of strings.
 func (e *Entry) Proof(number, since int64) string {
 	if e.Kind != MutexKind {
 		return e.Hold(number, since)
