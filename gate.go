@@ -174,26 +174,31 @@ func (g *gate) acquire(ctx context.Context, want want) (*Lease, error) {
 // await blocks until it is known what became of w, or ctx ends.
 func (g *gate) await(ctx context.Context, w *waiter) (*Lease, error) {
 	g.mu.Lock()
-	if !w.over {
+	if w.over {
+		g.unlock()
+	} else {
 		over := w.done()
 		g.unlock()
 		select {
 		case <-over:
 		case <-ctx.Done():
 		}
-		g.mu.Lock()
 	}
-	defer g.unlock()
-	if w.over && (w.lease == nil || ctx.Err() == nil) {
+	if ctx.Err() == nil { // not under the mutex: it may be a lock's, which takes it
 		return w.lease, w.err
 	}
-	return nil, g.giveUp(ctx, w)
+	return nil, g.giveUp(contextEnd(ctx), w)
 }
 
-// giveUp: w's context is done. That has precedence: a grant that raced with it is given back. The mutex is held.
-func (g *gate) giveUp(ctx context.Context, w *waiter) error {
+// giveUp: w's context is done. That has precedence: a grant that raced with it is given back.
+func (g *gate) giveUp(end error, w *waiter) error {
+	g.mu.Lock()
+	defer g.unlock()
+	if w.err != nil {
+		return w.err
+	}
 	g.c.stats.gaveUp.Add(1)
-	err := g.waitError(contextEnd(ctx), w)
+	err := g.waitError(end, w)
 	if w.lease != nil {
 		g.giveBack(w.lease)
 	} else {

@@ -147,7 +147,11 @@ func (s *stake) giveBack(ctx context.Context, l *Lease) (decided bool, err error
 		return decided
 	}
 	if !s.await(done, known) {
-		return false, fault.Errorf("unlock %q not confirmed yet; it goes on in the background, and the lease is not renewed any more: %w", s.keys.Lock, errors.Join(contextEnd(ctx), s.errLocked()))
+		reasons := s.errLocked()
+		s.unlock()
+		end := contextEnd(ctx) // it may be a lock's, which takes a mutex
+		s.lock()
+		return false, fault.Errorf("unlock %q not confirmed yet; it goes on in the background, and the lease is not renewed any more: %w", s.keys.Lock, errors.Join(end, reasons))
 	}
 	var lost *LostError
 	if errors.As(err, &lost) {
