@@ -108,3 +108,29 @@ func TestAMutexIsGivenBackByItsOwnNumberAlone(t *testing.T) {
 		require.Equal(t, next.Ref(), p.holder())
 	})
 }
+
+// Whatever stands where a lock of another kind would keep its holds: a mutex does not look there, and its numbers rise
+// although the server's clock went back.
+func TestAMutexsNumbersRiseBesideWhatIsNoneOfItsBusiness(t *testing.T) {
+	t.Parallel()
+	onBoth(t, nil, func(t *testing.T, s *testserver.Server) {
+		c := on(t, s)
+		for what, put := range map[string][]string{
+			"another type":       {"SET", "", "x"},
+			"a reader without a": {"ZADD", "", "+inf", "vs1 1 1 p#a w r 1 30000 2000 0 p"},
+		} {
+			key := "beside " + what
+			put[1] = "{" + key + "}:shared"
+			command(t, s, put...)
+			ahead := serverMicros(t, s) + time.Hour.Microseconds()
+			command(t, s, "SET", "{"+key+"}:fence", strconv.FormatInt(ahead, 10))
+			m := c.Mutex(key)
+			for i := range int64(2) {
+				ctx, err := m.TryLockContext(t.Context())
+				require.NoError(t, err, key)
+				require.Equal(t, ahead+1+i, leaseOf(t, ctx).Token()>>10, key)
+				require.NoError(t, m.UnlockContext(ctx))
+			}
+		}
+	})
+}
