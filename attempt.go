@@ -266,7 +266,7 @@ func (a *attempt) failed(err error, lasted time.Duration) {
 	}
 	if s != fatal { // what is repeated; of the rest its callers are told
 		if g.lastErr == nil {
-			events.requestFailed.to(g.c.opts.client.logger, logKey(g.keys.Lock), logError(err))
+			g.later(func() { events.requestFailed.to(g.c.opts.client.logger, logKey(g.keys.Lock), logError(err)) })
 		}
 		g.lastErr = err
 	}
@@ -331,7 +331,9 @@ func (a *attempt) take(sent moment, r protocol.Reply, now time.Time) (queued boo
 			until = sent.at.Add(lease - drift(lease))
 		}
 		if !a.certain(until, sent.at, now) {
-			events.leaseTooShort.to(g.c.opts.client.logger, logKey(g.keys.Lock), logLease(lease), logAfter(now.Sub(sent.at)))
+			g.later(func() {
+				events.leaseTooShort.to(g.c.opts.client.logger, logKey(g.keys.Lock), logLease(lease), logAfter(now.Sub(sent.at)))
+			})
 			a.startOver()
 			return false
 		}

@@ -2,6 +2,8 @@ package valkeysync
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"runtime"
 	"sync"
 	"testing"
@@ -16,24 +18,31 @@ import (
 // has that lock's mutex. Under a mutex of ours nothing is asked of it: two goroutines would wait for each other, or one
 // for itself.
 
-// watchful is a context that looks whether the mutex is free, whatever it is asked.
-type watchful struct {
-	context.Context
-	t  *testing.T
-	mu sync.Locker
-}
+// A logger is somebody else's too, and may be slow.
 
-func (c watchful) look() {
-	c.t.Helper()
-	mu := c.mu.(interface{ TryLock() bool })
+// released looks whether the mutex is free.
+func released(t *testing.T, mu *sync.Mutex) {
+	t.Helper()
 	for range 1 << 20 { // others may have it for a moment
 		if mu.TryLock() {
-			c.mu.Unlock()
+			mu.Unlock()
 			return
 		}
 		runtime.Gosched()
 	}
-	c.t.Error("asked under the mutex")
+	t.Error("called under the mutex")
+}
+
+// watchful is a context that looks whether the mutex is free, whatever it is asked.
+type watchful struct {
+	context.Context
+	t  *testing.T
+	mu *sync.Mutex
+}
+
+func (c watchful) look() {
+	c.t.Helper()
+	released(c.t, c.mu)
 }
 
 func (c watchful) Err() error                  { c.look(); return c.Context.Err() }
@@ -121,5 +130,43 @@ func TestACallersContextIsNotAskedUnderTheMutexOfALockOnSeveralServers(t *testin
 		require.ErrorIs(t, m.UnlockContext(watchful{within, t, mu}), context.DeadlineExceeded)
 		p.thaw(0, 1, 2)
 		require.NoError(t, m.UnlockContext(held))
+	})
+}
+
+// watchfulLog is a logger that looks whether every gate's mutex is free.
+type watchfulLog struct {
+	slog.Handler
+	t    *testing.T
+	c    **Client
+	seen map[string]bool // what it was told
+}
+
+func (w watchfulLog) Handle(_ context.Context, r slog.Record) error {
+	w.t.Helper()
+	(*w.c).each(nil, func(g *gate) { released(w.t, &g.mu) })
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "event" {
+			w.seen[a.Value.String()] = true
+		}
+		return true
+	})
+	return nil
+}
+
+func TestNothingIsLoggedUnderAGatesMutex(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var c *Client
+		log := watchfulLog{slog.NewTextHandler(io.Discard, nil), t, &c, map[string]bool{}}
+		wire := b.tap()
+		c = newClient(t, wire)
+		c.opts.client.logger = slog.New(log) // not before there is a Client to look at
+		m := c.Mutex("k")
+		wire.on("acquire", loseRequest, slow(0, defaultLease))
+		ctx := lock(t, m)
+		wire.always("renew", loseRequest)
+		<-ctx.Done()
+		require.ErrorIs(t, m.UnlockContext(ctx), ErrLeaseLost)
+		synctest.Wait()
+		require.Equal(t, map[string]bool{"request_failed": true, "lease_too_short": true, "renewal_failed": true, "lease_lost": true}, log.seen)
 	})
 }

@@ -104,7 +104,7 @@ func (w *waiter) tell(l *Lease, err error) {
 	w.shut()
 }
 
-// later is for what must not happen under the mutex: cancelling contexts runs other people's code.
+// later is for what must not happen under the mutex: other people's code, as a logger or what ends with a context.
 func (g *gate) later(f func()) { g.after = append(g.after, f) }
 
 // work has f done on a goroutine of its own, after all that was put off before it. From now on Close waits

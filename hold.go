@@ -319,7 +319,10 @@ func (h *hold) renew() {
 		}
 		c.stats.renewalErrors.Add(1)
 		if h.lastErr == nil {
-			events.renewalFailed.to(c.opts.client.logger, logKey(g.keys.Lock), logLeft(time.Until(h.until)), logError(err))
+			left := time.Until(h.until)
+			g.later(func() {
+				events.renewalFailed.to(c.opts.client.logger, logKey(g.keys.Lock), logLeft(left), logError(err))
+			})
 		}
 		h.lastErr = err
 		over := h.done()
