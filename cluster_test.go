@@ -456,8 +456,12 @@ func (c *clustered) restingEars(t *testing.T) {
 		defer cl.mu.Unlock()
 		return cl.ears["{resting}"] == nil
 	}, 5*time.Second, time.Millisecond)
-	m.Lock()
-	m.Unlock()
+	held := lock(t, m)
+	cl.mu.Lock()
+	e = cl.ears["{resting}"]
+	cl.mu.Unlock()
+	require.Same(t, e, leaseOf(t, held).gate.ear, "it hears again, although its gate had been kept")
+	unlock(t, m, held)
 	require.NoError(t, cl.Close())
 	require.Eventually(t, func() bool {
 		for _, node := range c.Nodes() {

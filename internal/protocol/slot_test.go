@@ -23,6 +23,14 @@ func TestKeysAndChannelsShareASlot(t *testing.T) {
 				require.EqualValues(t, n, Slot(key), "%q", key)
 				return n
 			}
+			// said is the hash tag that the scripts for k speak with: they read it from their keys.
+			said := func(k Keys) string {
+				m, err := s.Do("EVAL", "local KEYS = ARGV\n"+speaking[1]+"return tag", "0", k.list[0], k.list[1])
+				require.NoError(t, err)
+				tag, err := m.ToString()
+				require.NoError(t, err, "%q", k.list)
+				return tag
+			}
 			tried := 0
 			// Every name of up to five of these bytes.
 			var names func(prefix string)
@@ -37,6 +45,7 @@ func TestKeysAndChannelsShareASlot(t *testing.T) {
 					server := Server{Cluster: true}
 					channel := server.Channel("4f1c-some-id", server.Tag(&k))
 					require.Equal(t, want, slot(channel), "%q of %q", channel, prefix)
+					require.Equal(t, k.tag, said(k), "of %q", prefix)
 				} else {
 					require.True(t, strings.TrimSpace(prefix) == "" || strings.Contains(prefix, "}"), "%q: %v", prefix, err)
 				}
@@ -48,8 +57,11 @@ func TestKeysAndChannelsShareASlot(t *testing.T) {
 			}
 			names("")
 			require.Greater(t, tried, 100)
-			for _, key := range []string{"orders", "{user1}.orders", "foo{}{bar}", "foo{{bar}}zap", "\x00\xff", "schlüssel"} {
+			for _, key := range []string{"orders", "{user1}.orders", "foo{}{bar}", "foo{{bar}}zap", "\x00\xff", "schlüssel", "\n{\x00\n}", "%{%}%", "{\xff"} {
 				slot(key)
+				if k, err := KeysFor("", key); err == nil {
+					require.Equal(t, k.tag, said(k), "of %q", key)
+				}
 			}
 		})
 	}
