@@ -30,7 +30,7 @@ type gate struct {
 	closed   bool           // the Client is closed
 	after    []func()       // what to do once the mutex is released
 	uses     int            // so many more users it has, to be counted before the mutex is released
-	alarm    *alarm         // for the next hold; nil: there was none
+	alarm    *alarm         // for the next hold; nil: there was none yet, or a hold has it
 
 	// What the first entries of its lists are kept in: without company it needs no more.
 	inline struct {
