@@ -28,6 +28,7 @@ type handle struct {
 type aside struct {
 	lost    []*Lease // lost, and their unlock has not come yet
 	pending []*Lease // unlocked, and the server has not confirmed it in time
+	unclear []*Lease // lost, with a context, and what came without one was counted as their unlock while others live
 }
 
 func (h *handle) init(c *Client, kind protocol.Kind, key string, opts []Option) {
@@ -140,22 +141,53 @@ func (h *handle) take(ctx context.Context) *Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sort()
-	lists := []*[]*Lease{&h.out}
-	if a := h.aside; a != nil {
-		lists = []*[]*Lease{&a.lost, &h.out, &a.pending}
+	a := h.aside
+	if a == nil {
+		a = new(aside)
 	}
-	if l, ok := h.carried(ctx); ok {
-		for _, list := range lists {
-			if i := slices.Index(*list, l); i >= 0 {
-				*list = slices.Delete(*list, i, i+1)
-				return l
-			}
+	if own, ok := h.carried(ctx); ok {
+		is := func(l *Lease) bool { return l == own }
+		return pick(is, &a.lost, &h.out, &a.pending) // nil: given back already, or another handle's
+	}
+	var l *Lease
+	for _, list := range [...]*[]*Lease{&a.lost, &h.out, &a.pending} {
+		if l = pick(loose, list); l == nil {
+			l = pick(anyone, list)
 		}
-		return nil // given back already, or another handle's
+		if l != nil {
+			break
+		}
 	}
+	switch {
+	case !slices.ContainsFunc(a.lost, loose) && !slices.ContainsFunc(h.out, loose):
+		a.unclear = nil // whoever has no context has come by now
+	case l.bound:
+		a.unclear = append(a.unclear, l)
+	}
+	return l
+}
+
+// makeGood is for a call for which there is nothing to take: ErrNotLocked. But where ctx carries what was lost, and a call
+// without a context was counted for that, it was another holder's: what that one has is given back now.
+func (h *handle) makeGood(ctx context.Context) error {
+	own, ok := h.carried(ctx)
+	h.mu.Lock()
+	var other *Lease
+	if a := h.aside; ok && a != nil && pick(func(l *Lease) bool { return l == own }, &a.unclear) != nil {
+		other = pick(loose, &a.lost, &h.out)
+	}
+	h.mu.Unlock()
+	if other == nil {
+		return ErrNotLocked
+	}
+	_ = h.end(ctx, other)
+	return h.end(ctx, own) // how it was lost
+}
+
+// pick takes out the first for which ok holds; nil: there is none.
+func pick(ok func(*Lease) bool, lists ...*[]*Lease) *Lease {
 	for _, list := range lists {
-		if len(*list) > 0 {
-			i := max(0, slices.IndexFunc(*list, func(l *Lease) bool { return !l.bound }))
+		if i := slices.IndexFunc(*list, ok); i >= 0 {
 			l := (*list)[i]
 			*list = slices.Delete(*list, i, i+1)
 			return l
@@ -163,6 +195,11 @@ func (h *handle) take(ctx context.Context) *Lease {
 	}
 	return nil
 }
+
+func anyone(*Lease) bool { return true }
+
+// loose: no context carries it.
+func loose(l *Lease) bool { return !l.bound }
 
 // carried is the acquisition of this primitive that ctx carries, if it does: exactly that is meant.
 func (h *handle) carried(ctx context.Context) (*Lease, bool) {
@@ -220,7 +257,7 @@ func (h *handle) unlockContext(ctx context.Context) error {
 	}
 	l := h.take(ctx)
 	if l == nil {
-		return ErrNotLocked
+		return h.makeGood(ctx)
 	}
 	return h.end(ctx, l)
 }

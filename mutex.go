@@ -66,7 +66,8 @@ func (m *Mutex) TryLock() bool { return m.tryLock(m.mode) }
 //
 // After a lost lease the Mutex may be locked again at once. While an earlier, lost acquisition has not
 // been unlocked, Unlock counts for that one, so that a late Unlock never opens the lock of the next holder
-// of the same Mutex. UnlockContext, with the context that the lock gave, says exactly which is meant. Where more
+// of the same Mutex; what it was meant for instead ends, should the lost one be unlocked with its context after
+// all. UnlockContext, with the context that the lock gave, says exactly which is meant. Where more
 // than one acquisition of m is held at the same time ([WithOwner]) Unlock is for the oldest that was made without a
 // context; for one with a context only where there is none without.
 func (m *Mutex) Unlock() { m.mustUnlock("unlock of unlocked mutex") }

@@ -121,7 +121,7 @@ func (rw *RWMutex) Downgrade(ctx context.Context) (context.Context, error) {
 	}
 	l := rw.w.take(ctx)
 	if l == nil {
-		return nil, ErrNotLocked
+		return nil, rw.w.makeGood(ctx)
 	}
 	parent := ctx
 	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok && c.lease == l {

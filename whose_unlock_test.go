@@ -2,6 +2,7 @@ package valkeysync
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,72 @@ func TestAnUnlockWithoutAContextLeavesWhatAContextWasGivenFor(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An unlock without a context counts for what was lost, whoever calls: it must not open the next holder's lock. Where that
+// turns out to have been the next holder's own, because the loser comes with its context, nothing stays locked.
+func TestAnUnlockThatCountedForALostLockIsMadeGood(t *testing.T) {
+	for name, with := range map[string]func(c *Client) (m sync.Locker, lock func(context.Context) (context.Context, error), unlock func(context.Context) error){
+		"mutex": func(c *Client) (sync.Locker, func(context.Context) (context.Context, error), func(context.Context) error) {
+			m := c.Mutex("orders")
+			return m, m.LockContext, m.UnlockContext
+		},
+		"readers": func(c *Client) (sync.Locker, func(context.Context) (context.Context, error), func(context.Context) error) {
+			rw := c.RWMutex("orders")
+			return rw.RLocker(), rw.RLockContext, rw.RUnlockContext
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				m, lock, unlock := with(b.client())
+				lose := func() context.Context {
+					ctx, err := lock(t.Context())
+					require.NoError(t, err)
+					b.FlushAll()
+					leaseOf(t, ctx).hold.verify()
+					<-ctx.Done()
+					return ctx
+				}
+				lost := lose()
+				m.Lock()
+				m.Unlock()
+				require.ErrorIs(t, unlock(lost), ErrLeaseLost)
+				require.False(t, b.Exists("orders"))
+				require.ErrorIs(t, unlock(lost), ErrNotLocked)
+
+				// It was the loser's, so the next holder keeps what it has until its own comes.
+				lose()
+				m.Lock()
+				m.Unlock()
+				require.True(t, b.Exists("orders"))
+				m.Unlock()
+				require.False(t, b.Exists("orders"))
+
+				// Whoever locked without a context afterwards is not meant.
+				lost = lose()
+				m.Lock()
+				m.Unlock()
+				m.Unlock()
+				require.ErrorIs(t, unlock(lost), ErrNotLocked)
+			})
+		})
+	}
+}
+
+func TestADowngradeOfALostLockMakesGoodTheUnlockThatCountedForIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		rw := b.client().RWMutex("orders")
+		lost, err := rw.LockContext(t.Context())
+		require.NoError(t, err)
+		b.FlushAll()
+		leaseOf(t, lost).hold.verify()
+		<-lost.Done()
+		rw.Lock()
+		rw.Unlock()
+		_, err = rw.Downgrade(lost)
+		require.ErrorIs(t, err, ErrLeaseLost)
+		require.False(t, b.Exists("orders"))
+	})
 }
 
 func TestAReleaseWithoutAContextTakesPermitsOfAContextLast(t *testing.T) {
