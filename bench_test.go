@@ -82,6 +82,7 @@ func compare(b *testing.B, w *wire, turn int, ours, recipe func(n int)) {
 	recipe(turn)
 	var us, them cost
 	var ratios []float64
+	w.paused.Store(true)
 	b.ResetTimer()
 	for us.ops < b.N {
 		var t, base time.Duration
@@ -95,6 +96,7 @@ func compare(b *testing.B, w *wire, turn int, ours, recipe func(n int)) {
 		ratios = append(ratios, float64(t)/float64(base))
 	}
 	b.StopTimer()
+	w.paused.Store(false)
 	us.count(w, us.ops/4+turn, ours)
 	them.count(w, us.ops/4+turn, recipe)
 	us.report(b, "")
