@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/valkey-io/valkey-go"
 
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/testserver"
 )
 
@@ -18,9 +18,7 @@ import (
 // requireReply requires the server's own error in the chain, beginning with the word.
 func requireReply(t testing.TB, err error, word string) {
 	t.Helper()
-	var reply *valkey.ValkeyError
-	require.ErrorAs(t, err, &reply)
-	require.True(t, says(reply, []string{word}), "%q: %v", word, err)
+	require.True(t, protocol.Says(err, word), "%q: %v", word, err)
 }
 
 func TestRightsToRunScriptsAreTakenAway(t *testing.T) {

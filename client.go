@@ -337,7 +337,7 @@ func (c *Client) probe(ctx context.Context) error {
 }
 
 func (c *Client) explain(err error) error {
-	if denied(err) {
+	if protocol.Denied(err) {
 		return fault.Errorf("%w; this user needs the rights in README.md, section ACL", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

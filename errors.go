@@ -135,13 +135,8 @@ const (
 	fatal                   // repeating is no use
 )
 
-// fatalReplies and passingReplies are the first words of error replies.
-var (
-	fatalReplies = append([]string{"NOAUTH", "WRONGPASS", "WRONGTYPE", "NOPROTO"}, deniedReplies...)
-	// What a script may not do is told in words, by valkey and by redis 7.0.
-	deniedReplies  = []string{"NOPERM", "ACL failure in script", "The user executing the script can't"}
-	passingReplies = []string{"LOADING", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "NOSCRIPT", "UNBLOCKED"}
-)
+// passingReplies are first words of error replies.
+var passingReplies = []string{"LOADING", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "NOSCRIPT", "UNBLOCKED"}
 
 // isReply: the server answered, with an error. Nothing of the request remains to be run.
 func isReply(err error) bool {
@@ -163,7 +158,7 @@ func judge(err error) severity {
 	if !errors.As(err, &reply) {
 		return passing // network, time limit
 	}
-	if says(reply, fatalReplies) {
+	if protocol.Denied(err) || protocol.WrongType(err) || protocol.Says(err, "NOAUTH", "WRONGPASS", "NOPROTO") {
 		return fatal
 	}
 	for _, word := range passingReplies {
@@ -172,23 +167,6 @@ func judge(err error) severity {
 		}
 	}
 	return refused
-}
-
-// denied: the user lacks a right.
-func denied(err error) bool {
-	var reply *valkey.ValkeyError
-	return errors.As(err, &reply) && says(reply, deniedReplies)
-}
-
-// says: the reply begins with one of the words, or carries it behind a script's own: "ERR … NOPERM …".
-func says(reply *valkey.ValkeyError, words []string) bool {
-	text := strings.TrimPrefix(reply.Error(), "ERR ")
-	for _, word := range words {
-		if strings.HasPrefix(text, word) || strings.Contains(text, " "+word+" ") {
-			return true
-		}
-	}
-	return false
 }
 
 // errOtherSize is the mismatch that may come about while a program runs.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/valkeysync/valkeysync/internal/dial"
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/words"
 )
 
@@ -96,7 +97,7 @@ func rightRemedy(err error, right string) string {
 	switch text := err.Error(); {
 	case errors.Is(err, errUncounted):
 		return "a proxy stands before the server: connect to the server itself, without it locks are lost"
-	case !denied(err):
+	case !protocol.Denied(err):
 	case strings.Contains(text, "access") && strings.Contains(text, " key"):
 		return "this user may not use keys of that name: say -prefix P (as WithPrefix does) where it may use others,\n" +
 			"or give it the right to ~valkeysync:probe:* and ~{valkeysync:probe:*"
@@ -117,16 +118,4 @@ func rightRemedy(err error, right string) string {
 		return "the cluster is not whole: CLUSTER INFO says why"
 	}
 	return ""
-}
-
-// denied: the user lacks a right. What a script may not do is told in words.
-func denied(err error) bool {
-	for ; err != nil; err = errors.Unwrap(err) {
-		for _, word := range []string{"NOPERM", "ACL failure in script", "user executing the script can't"} {
-			if strings.Contains(err.Error(), word) {
-				return true
-			}
-		}
-	}
-	return false
 }

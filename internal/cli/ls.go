@@ -14,6 +14,7 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/scan"
 	"github.com/valkeysync/valkeysync/internal/words"
 )
@@ -75,7 +76,7 @@ func lsCommand(w World, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := l.look(ctx); err != nil && ctx.Err() == nil {
-		if denied(err) {
+		if protocol.Denied(err) {
 			err = fmt.Errorf("%w; ls needs +scan +getrange besides what README.md says in section ACL", err)
 		}
 		return w.fail("ls", err, cannotRun)

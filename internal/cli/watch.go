@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/words"
 )
 
@@ -96,7 +97,7 @@ func (v *view) run(ctx context.Context, locks *valkeysync.Client, key string) er
 				blind = true
 				fmt.Fprintf(v.w.Err, "valkeysync watch: the server's keyspace notifications are off: looking every %v. To have it told at once: CONFIG SET notify-keyspace-events Kgxe\n", lookEvery)
 				v.look(ctx, locks, key)
-			case denied(c.err) && !v.at.IsZero(): // it could be looked at
+			case protocol.Denied(c.err) && !v.at.IsZero(): // it could be looked at
 				blind = true
 				fmt.Fprintf(v.w.Err, "valkeysync watch: this user may not hear the key's notifications: looking every %v. To have it told at once: &__keyspace@0__:KEY &__keyspace@0__:{KEY}:queue\n", lookEvery)
 				v.look(ctx, locks, key)

@@ -2,15 +2,12 @@ package page
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/valkey-io/valkey-go"
-
 	"github.com/valkeysync/valkeysync"
+	"github.com/valkeysync/valkeysync/internal/protocol"
 	"github.com/valkeysync/valkeysync/internal/words"
 )
 
@@ -157,8 +154,7 @@ func (w *watcher) run(ctx context.Context, since time.Time) {
 
 // trouble is the beginning of a sentence about why nothing is known.
 func trouble(err error) string {
-	var reply *valkey.ValkeyError
-	if errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "NOPERM") {
+	if protocol.Denied(err) {
 		return "This user lacks rights, which docs/operations.md has in section The page: "
 	}
 	return "The server is away: "
