@@ -67,7 +67,7 @@ var (
 	alone    = []string{"keys", "clock", "number", "write", "prelude"}
 	granting = []string{"keys", "clock", "number", "write", "prelude", "grant"}
 
-	acquireScript = newScript("acquire", []string{"keys", "clock", "acquire_free", "number", "write", "acquire_alone", "prelude", "grant"}, "entry", "latest", "lease", "how")
+	acquireScript = newScript("acquire", []string{"keys", "clock", "number", "acquire_free", "write", "acquire_alone", "prelude", "grant"}, "entry", "latest", "lease", "how")
 	releaseScript = newScript("release", []string{"keys", "release_last", "clock", "number", "write", "prelude", "grant"}, "hold", "entry", "latest", "how")
 	leaveScript   = newScript("leave", granting, "ref", "entry", "kind", "heard")
 	checkScript   = newScript("check", granting, "entry", "echo", "heard")

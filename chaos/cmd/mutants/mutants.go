@@ -67,7 +67,6 @@ var mutants = []mutant{
 			{"hold.go", "\t\tcause = CauseUnreachable\n\t}\n\th.lose(cause)", "\t\tcause = CauseUnreachable\n\t}\n\t_ = cause"}}},
 	{"counter-without-clock", "numbers start again where the counter was lost",
 		"flushall", "TestALeaseTellsOfItself", "", []edit{
-			{scripts + "acquire_free.lua", "if not last or #last == #now_us and last < now_us then", "if false then"},
 			{scripts + "number.lua", "if last and (#last ~= #n or last >= n) then", "do"},
 			{scripts + "number.lua", "if l >= tonumber(n) then", "if true then"}}},
 	{"last-come-first", "the queue is a stack",
