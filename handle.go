@@ -28,7 +28,10 @@ type handle struct {
 type aside struct {
 	lost    []*Lease // lost, and their unlock has not come yet
 	pending []*Lease // unlocked, and the server has not confirmed it in time
-	unclear []*Lease // lost, with a context, and what came without one was counted as their unlock while others live
+
+	// Of those that were lost and have a context, how much was counted as unlocked by who came without one while others
+	// live that have none.
+	unclear map[*Lease]int64
 }
 
 func (h *handle) init(c *Client, kind protocol.Kind, key string, opts []Option) {
@@ -158,13 +161,24 @@ func (h *handle) take(ctx context.Context) *Lease {
 			break
 		}
 	}
+	h.counted(l, 1)
+	return l
+}
+
+// counted takes note of how much of l, which was taken out (nil: nothing was), a call without a context was counted
+// for. The handle's mutex is held.
+func (h *handle) counted(l *Lease, n int64) {
+	a := h.aside
 	switch {
+	case a == nil:
 	case !slices.ContainsFunc(a.lost, loose) && !slices.ContainsFunc(h.out, loose):
 		a.unclear = nil // whoever has no context has come by now
 	case l.bound:
-		a.unclear = append(a.unclear, l)
+		if a.unclear == nil {
+			a.unclear = map[*Lease]int64{}
+		}
+		a.unclear[l] += n
 	}
-	return l
 }
 
 // makeGood is for a call for which there is nothing to take: ErrNotLocked. But where ctx carries what was lost, and a call
@@ -173,7 +187,8 @@ func (h *handle) makeGood(ctx context.Context) error {
 	own, ok := h.carried(ctx)
 	h.mu.Lock()
 	var other *Lease
-	if a := h.aside; ok && a != nil && pick(func(l *Lease) bool { return l == own }, &a.unclear) != nil {
+	if a := h.aside; ok && a != nil && a.unclear[own] > 0 {
+		delete(a.unclear, own)
 		other = pick(loose, &a.lost, &h.out)
 	}
 	h.mu.Unlock()

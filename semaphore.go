@@ -65,7 +65,8 @@ func (s *Semaphore) TryAcquire(n int64) bool {
 // release, is for ReleaseContext: Release takes of that only where less than n is held without, first an
 // acquisition of just that weight. It blocks as [Mutex.Unlock] does. It panics if n is less than 1 or more is
 // released than is held through s, as semaphore.Weighted does; what belonged to a lost lease counts as held
-// until it is released, and is released first.
+// until it is released, and is released first; what it was meant for instead ends, should the lost one be released
+// with its context after all.
 func (s *Semaphore) Release(n int64) {
 	err := s.ReleaseContext(context.Background(), n)
 	switch {
@@ -184,6 +185,7 @@ func (s *Semaphore) lease(ctx context.Context, w want) (*Lease, error) {
 // part is what a release takes of one acquisition.
 type part struct {
 	lease *Lease
+	took  int64
 	rest  int64 // stays acquired
 }
 
@@ -195,32 +197,65 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	defer s.mu.Unlock()
 	s.sort()
 	a := s.rare()
-	var from []*Lease
 	if l, ok := s.carried(ctx); ok {
-		if i := slices.Index(a.pending, l); i >= 0 { // called again, to wait for it
-			a.pending = slices.Delete(a.pending, i, i+1)
-			return []part{{lease: l}}, true
-		}
-		if slices.Contains(a.lost, l) || slices.Contains(s.out, l) {
-			from = []*Lease{l}
-		}
-	} else {
-		var loose, bound []*Lease
-		for _, l := range s.out {
-			if l.bound {
-				bound = append(bound, l)
-			} else {
-				loose = append(loose, l)
-			}
-		}
-		if len(a.lost) == 0 {
-			from = justThat(n, loose, bound)
-		}
-		if from == nil {
-			from = slices.Concat(a.lost, loose, bound)
+		return s.takeOwn(l, n)
+	}
+	var loose, bound []*Lease
+	for _, l := range s.out {
+		if l.bound {
+			bound = append(bound, l)
+		} else {
+			loose = append(loose, l)
 		}
 	}
-	var parts []part
+	var from []*Lease
+	if len(a.lost) == 0 {
+		from = justThat(n, loose, bound)
+	}
+	if from == nil {
+		from = slices.Concat(a.lost, loose, bound)
+	}
+	parts, ok := s.takeOf(from, n)
+	for _, p := range parts {
+		s.counted(p.lease, p.took)
+	}
+	return parts, ok
+}
+
+// takeOwn is takeWeight for who has the context of l. Of what calls without one were counted for as much is taken
+// that was acquired without one: it was theirs. See [handle.makeGood].
+func (s *Semaphore) takeOwn(l *Lease, n int64) ([]part, bool) {
+	a := s.aside
+	if i := slices.Index(a.pending, l); i >= 0 { // called again, to wait for it
+		a.pending = slices.Delete(a.pending, i, i+1)
+		return []part{{lease: l}}, true
+	}
+	left := int64(0)
+	if slices.Contains(a.lost, l) || slices.Contains(s.out, l) {
+		left = l.held.Load()
+	}
+	owed := n - left
+	if owed <= 0 {
+		return s.takeOf([]*Lease{l}, n)
+	}
+	if owed > a.unclear[l] {
+		return nil, false
+	}
+	bound := func(l *Lease) bool { return l.bound }
+	parts, ok := s.takeOf(slices.DeleteFunc(slices.Concat(a.lost, s.out), bound), owed)
+	if !ok {
+		return nil, false
+	}
+	a.unclear[l] -= owed
+	own, _ := s.takeOf([]*Lease{l}, left)
+	if own == nil {
+		own = []part{{lease: l}} // how it was lost
+	}
+	return append(own, parts...), true
+}
+
+// takeOf takes a weight of n out of those, in that order; nothing if they hold less.
+func (s *Semaphore) takeOf(from []*Lease, n int64) (parts []part, ok bool) {
 	for _, l := range from {
 		if n == 0 {
 			break
@@ -228,11 +263,12 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 		held := l.held.Load()
 		took := min(n, held)
 		n -= took
-		parts = append(parts, part{lease: l, rest: held - took})
+		parts = append(parts, part{lease: l, took: took, rest: held - took})
 	}
 	if n > 0 {
 		return nil, false
 	}
+	a := s.aside
 	for _, p := range parts {
 		p.lease.held.Store(p.rest)
 		if p.rest == 0 {

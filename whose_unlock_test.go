@@ -167,3 +167,46 @@ func TestAReleaseWithoutAContextTakesPermitsOfAContextLast(t *testing.T) {
 		})
 	}
 }
+
+func TestAReleaseThatCountedForALostPermitIsMadeGood(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		s := b.client().Semaphore("api", 9)
+		acquire := func(n int64) { require.NoError(t, s.Acquire(t.Context(), n)) }
+		lose := func() context.Context {
+			ctx, err := s.AcquireContext(t.Context(), 3)
+			require.NoError(t, err)
+			b.FlushAll()
+			leaseOf(t, ctx).hold.verify()
+			<-ctx.Done()
+			return ctx
+		}
+		for _, plain := range [][]int64{{2}, {3}, {1, 4}} { // less than was lost, as much, and more
+			lost := lose()
+			for _, n := range plain {
+				acquire(n)
+			}
+			for _, n := range plain {
+				s.Release(n)
+			}
+			require.ErrorIs(t, s.ReleaseContext(lost, 4), ErrNotLocked, "it was 3")
+			require.True(t, b.Exists("api"))
+			require.ErrorIs(t, s.ReleaseContext(lost, 3), ErrLeaseLost)
+			require.False(t, b.Exists("api"), "%v", plain)
+			require.ErrorIs(t, s.ReleaseContext(lost, 1), ErrNotLocked)
+		}
+
+		// It was the loser's, so who came after it keeps what it has until its own release comes.
+		lost := lose()
+		acquire(2)
+		s.Release(3)
+		require.True(t, b.Exists("api"))
+		s.Release(2)
+		require.False(t, b.Exists("api"))
+
+		// Who came later still is not meant.
+		acquire(2)
+		require.ErrorIs(t, s.ReleaseContext(lost, 3), ErrNotLocked)
+		require.True(t, b.Exists("api"))
+		s.Release(2)
+	})
+}
