@@ -190,8 +190,8 @@ type part struct {
 }
 
 // takeWeight chooses, and takes out, the acquisitions that a release of n is for: the one that ctx carries;
-// else lost ones; else those that no context carries, if they are enough, before those that one does; of the
-// same rank one of just that weight, else the oldest.
+// else lost ones before those that live, and of either those that no context carries before those that one does; where
+// none was lost, and of the rank that is enough, one of just that weight, else the oldest.
 func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,20 +200,14 @@ func (s *Semaphore) takeWeight(ctx context.Context, n int64) ([]part, bool) {
 	if l, ok := s.carried(ctx); ok {
 		return s.takeOwn(l, n)
 	}
-	var loose, bound []*Lease
-	for _, l := range s.out {
-		if l.bound {
-			bound = append(bound, l)
-		} else {
-			loose = append(loose, l)
-		}
-	}
+	looseLost, boundLost := byContext(a.lost)
+	loose, bound := byContext(s.out)
 	var from []*Lease
 	if len(a.lost) == 0 {
 		from = justThat(n, loose, bound)
 	}
 	if from == nil {
-		from = slices.Concat(a.lost, loose, bound)
+		from = slices.Concat(looseLost, boundLost, loose, bound)
 	}
 	parts, ok := s.takeOf(from, n)
 	for _, p := range parts {
@@ -241,8 +235,9 @@ func (s *Semaphore) takeOwn(l *Lease, n int64) ([]part, bool) {
 	if owed > a.unclear[l] {
 		return nil, false
 	}
-	bound := func(l *Lease) bool { return l.bound }
-	parts, ok := s.takeOf(slices.DeleteFunc(slices.Concat(a.lost, s.out), bound), owed)
+	looseLost, _ := byContext(a.lost)
+	loose, _ := byContext(s.out)
+	parts, ok := s.takeOf(slices.Concat(looseLost, loose), owed)
 	if !ok {
 		return nil, false
 	}
@@ -277,6 +272,18 @@ func (s *Semaphore) takeOf(from []*Lease, n int64) (parts []part, ok bool) {
 		}
 	}
 	return parts, true
+}
+
+// byContext parts the acquisitions that no context carries from those that one does.
+func byContext(list []*Lease) (loose, bound []*Lease) {
+	for _, l := range list {
+		if l.bound {
+			bound = append(bound, l)
+		} else {
+			loose = append(loose, l)
+		}
+	}
+	return loose, bound
 }
 
 // justThat is the acquisition of just that weight, of the first that hold as much together; nil if there is none.
