@@ -259,7 +259,8 @@ func TestEveryRequestOfReadersAndPermitsMayBeLostOrLate(t *testing.T) {
 			require.NoError(t, err)
 			digests[name] = digest
 		}
-		near := on(t, s, WithLease(2*soon))
+		crash := WithCrashDetection(10 * time.Second) // a machine may stand still for a while; nobody dies here
+		near := on(t, s, crash, WithLease(2*soon))
 		var cells []sub
 		for _, scenario := range sharedMatrix {
 			for _, f := range faults {
@@ -269,7 +270,7 @@ func TestEveryRequestOfReadersAndPermitsMayBeLostOrLate(t *testing.T) {
 				if scenario.script == "renew" {
 					lease = 6 * time.Second
 				}
-				far := through(t, s, p, WithLease(lease))
+				far := through(t, s, p, crash, WithLease(lease))
 				cells = append(cells, sub{key, func(t *testing.T) {
 					scenario.run(&shared{
 						t: t, s: s, key: key, far: far, near: near,
