@@ -10,6 +10,7 @@
 //	crew.go     the workers' processes, seen from the parent
 //	worker.go   a worker process
 //	work.go     what one goroutine of a worker does
+//	form.go     in which forms it locks: with a context, without, Do, LockAll
 //	wire.go     what workers and parent say to each other
 //	record.go   what happened, as the parent knows it
 //	judge.go    what must hold

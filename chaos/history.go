@@ -27,6 +27,7 @@ type step struct {
 	kind    stepKind
 	mode    Mode
 	weight  int64
+	group   int // of readers, and of an owner: who shares with it
 	token   int64
 	crowded bool // busy: others were at it, so it may be right whoever held
 }
@@ -38,12 +39,11 @@ const maxSize = 4
 type lock struct {
 	writer  int64 // its token; 0: none
 	readers int64
+	group   int                // of the readers
 	used    int64              // permits
 	ghosts  bool               // a call that failed may hold it; it lapses by itself
 	given   int64              // the highest token that the server gave out
-	top     int64              // highest token of readers and writers
-	tops    [maxSize + 1]int64 // of permits, by weight
-	topX    int64              // highest token of an exclusive holder
+	tops    [maxSize + 1]int64 // the highest token: of permits by weight, of others by group; 0: of writers
 }
 
 // model is the kind's model. The token of a hold is higher than those of all before it that it excludes.
@@ -107,15 +107,21 @@ func (k Key) take(s lock, in step) []any {
 	s.ghosts = false
 	switch in.mode {
 	case Exclusive:
-		if !s.free() || in.token <= s.top {
+		if !s.free() || in.token <= slices.Max(s.tops[:]) {
 			return nil
 		}
-		s.writer, s.topX = in.token, in.token
+		s.writer = in.token
 	case Reader:
-		if s.writer != 0 || in.token <= s.topX {
+		if s.writer != 0 || s.readers > 0 && s.group != in.group {
 			return nil
+		}
+		for group, top := range s.tops {
+			if group != in.group && in.token <= top {
+				return nil
+			}
 		}
 		s.readers++
+		s.group = in.group
 	case Permit:
 		if s.used+in.weight > k.Size {
 			return nil
@@ -129,7 +135,7 @@ func (k Key) take(s lock, in step) []any {
 		s.tops[in.weight] = max(s.tops[in.weight], in.token)
 		return []any{s}
 	}
-	s.top = max(s.top, in.token)
+	s.tops[in.group] = max(s.tops[in.group], in.token)
 	return []any{s}
 }
 
@@ -175,7 +181,7 @@ func (c *trial) steps(ops []*op) []porcupine.Operation {
 
 		next[o] = last
 		for _, other := range byToken[i+1:] {
-			if o.mode == Exclusive || other.mode == Exclusive {
+			if o.mode != Permit && o.excludes(other) {
 				next[o] = other.ret
 				break
 			}
@@ -193,6 +199,9 @@ func (c *trial) steps(ops []*op) []porcupine.Operation {
 	}
 	for i, o := range ops {
 		s := step{mode: o.mode, weight: o.weight, token: o.token}
+		if o.mode == Reader {
+			s.group = 2 + slices.Index(owners, o.owner)
+		}
 		switch {
 		case o.token != 0:
 			s.kind = stepTake

@@ -15,6 +15,7 @@ type Result struct {
 	Violations []string
 
 	Acquired  int            // operations that returned with the lock
+	Forms     map[form]int   // the same, by how they were called
 	Failed    map[string]int // and that did not, by why
 	Lost      map[string]int // holds whose lease was lost, by cause
 	Killed    int            // operations under way in workers that were killed
@@ -104,11 +105,12 @@ func (c *trial) judge() {
 }
 
 func (c *trial) count() {
-	c.res.Failed, c.res.Lost = map[string]int{}, map[string]int{}
+	c.res.Failed, c.res.Lost, c.res.Forms = map[string]int{}, map[string]int{}, map[form]int{}
 	for _, o := range c.ops {
 		switch {
 		case o.token != 0:
 			c.res.Acquired++
+			c.res.Forms[o.form]++
 		case o.ret == 0:
 			c.res.Killed++
 		case o.err == "context" || o.err == "locked":
@@ -139,7 +141,8 @@ func firstWords(err string) string {
 }
 
 // waits: once nothing fails any more, no lock stays unheld for long while somebody waits for it, and once
-// nothing new begins, everybody is served. (Those that never are, the world itself has seen.)
+// nothing new begins, everybody is served. (Those that never are, the world itself has seen.) A call for several
+// locks may hold this one while it waits for the next, so it is no proof of a wait, and may be why others do.
 func (c *trial) waits(ops []*op) {
 	limit := c.plan.patience()
 	for _, o := range ops {
@@ -149,24 +152,33 @@ func (c *trial) waits(ops []*op) {
 			}
 		}
 	}
-	held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.held() })
-	slices.SortFunc(held, func(a, b *op) int { return cmp.Compare(a.from, b.from) })
+	begins := func(o *op) int64 {
+		if o.form == several {
+			return o.call
+		}
+		return o.from
+	}
+	held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.held() && o.form != several })
+	slices.SortFunc(held, func(a, b *op) int { return cmp.Compare(begins(a), begins(b)) })
 	begin := c.lastFault
 	if c.plan.Gentle {
 		begin = 0
 	}
-	waits := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.ret <= begin })
+	waits := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.ret <= begin || o.form == several })
 	slices.SortFunc(waits, func(a, b *op) int { return cmp.Compare(a.call, b.call) })
 	for _, o := range waits {
 		covered := max(o.call, begin)
-		i, _ := slices.BinarySearchFunc(held, covered-int64(time.Minute), func(h *op, t int64) int { return cmp.Compare(h.from, t) })
+		i, _ := slices.BinarySearchFunc(held, covered-int64(time.Minute), func(h *op, t int64) int { return cmp.Compare(begins(h), t) })
 		longest := int64(0)
 		for _, h := range held[i:] {
-			if h.from >= o.ret {
+			if begins(h) >= o.ret {
 				break
 			}
-			longest = max(longest, h.from-covered)
+			longest = max(longest, begins(h)-covered)
 			covered = max(covered, h.sure, h.end)
+			if h.form == several {
+				covered = max(covered, h.ret)
+			}
 		}
 		longest = max(longest, o.ret-covered)
 		if d := time.Duration(longest); d > c.res.Longest {
@@ -204,9 +216,12 @@ func (c *trial) told(ops []*op) {
 			continue
 		}
 		for _, f := range c.freed {
-			if f.takes(o) && o.token>>10 < f.since && o.sure > f.to+int64(c.lease(o)) {
+			if f.ends(o) && o.sure > f.to+int64(c.lease(o)) {
 				c.res.violate("%s at %d to %d, and the holder was certain for longer than its lease after it: %v", f.what, f.from, f.to, o)
 			}
+		}
+		if o.taken && !slices.ContainsFunc(c.freed, func(f freed) bool { return f.key == "" || f.key == o.key }) {
+			c.res.violate("given back by the unlock of another, while it was held: %v", o)
 		}
 		if _, excused := c.excuse(o); o.refused != 0 && !excused {
 			c.res.violate("the store had seen a higher token, and then the hold was still certain: %v", o)
@@ -271,8 +286,8 @@ func (c *trial) exclusion(ops []*op) {
 		}
 	}
 	slices.SortFunc(holds, func(a, b *op) int { return cmp.Compare(a.token, b.token) })
-	var last, writer *op // of those so far, the one that ends last; and the writer that does
-	var newest *op       // the last writer
+	last := map[string]*op{} // of those so far, by with: the one that ends last
+	var newest *op           // the last writer
 	longer := func(a, b *op) *op {
 		if a == nil || c.until(b) > c.until(a) {
 			return b
@@ -285,9 +300,11 @@ func (c *trial) exclusion(ops []*op) {
 			c.res.Excused++
 			continue // granted before it was taken away, and told later: what it thinks excludes nobody
 		}
-		against := writer
-		if o.mode == Exclusive {
-			against = last
+		var against *op
+		for _, h := range last {
+			if o.excludes(h) {
+				against = longer(against, h)
+			}
 		}
 		if against != nil && o.from < c.until(against) {
 			c.res.violate("two at once, or out of order:\n\t%v\n\t%v", against, o)
@@ -298,9 +315,9 @@ func (c *trial) exclusion(ops []*op) {
 		if _, excused := c.excuse(o); o.after != 0 && newest != nil && newest.token > o.after && !excused {
 			c.res.violate("a writer between the two sides of a downgrade of %d:\n\t%v\n\t%v", o.after, newest, o)
 		}
-		last = longer(last, o)
+		last[o.with()] = longer(last[o.with()], o)
 		if o.mode == Exclusive {
-			writer, newest = longer(writer, o), o
+			newest = o
 		}
 	}
 }

@@ -127,6 +127,9 @@ func PlanFor(seed uint64, length time.Duration) Plan {
 		p.Leases, p.Graces = []time.Duration{10 * time.Second}, [][]time.Duration{{0}, {2 * time.Second}}[r.IntN(2)]
 	}
 	p.Schedule = p.schedule(r)
+	for i := range p.Keys {
+		p.Keys[i].Owned = p.Keys[i].Kind == "mutex" && r.IntN(3) == 0
+	}
 	return p
 }
 
@@ -252,7 +255,7 @@ func (p Plan) serverArgs() []string {
 const notifyFlags = "Kgxe"
 
 // Has: all of these words say something of the plan: a kind of fault or of lock, of holds, of server;
-// persist, notify, queue, gentle; grace-off or grace-on of all workers.
+// persist, notify, queue, gentle, owned; grace-off or grace-on of all workers.
 func (p Plan) Has(words ...string) bool {
 	have := map[string]bool{
 		p.Holds: true, string(p.Flavor): true, "persist": p.Persist, "notify": p.Notify, "queue": p.Queue, "gentle": p.Gentle,
@@ -263,6 +266,7 @@ func (p Plan) Has(words ...string) bool {
 	}
 	for _, k := range p.Keys {
 		have[k.Kind] = true
+		have["owned"] = have["owned"] || k.Owned
 	}
 	return !slices.ContainsFunc(words, func(w string) bool { return !have[w] })
 }

@@ -12,6 +12,8 @@ type op struct {
 	key    string
 	mode   Mode
 	weight int64
+	owner  string
+	form   form
 	try    bool
 	after  int64 // a downgrade: the writer's token
 
@@ -25,8 +27,20 @@ type op struct {
 	end     int64  // the unlock returned
 	out     string
 	lost    string
+	taken   bool  // another's unlock had given it back before
 	refused int64 // the store had refused it by then, and the hold was certain
 }
+
+// with is whom it shares the lock with; "": nobody.
+func (o *op) with() string {
+	if o.mode == Exclusive {
+		return ""
+	}
+	return "shared " + o.owner
+}
+
+// excludes: no two of these at once. (Of permits the weights decide.)
+func (o *op) excludes(other *op) bool { return o.mode == Exclusive || o.with() != other.with() }
 
 // held: it returned with the lock, and the hold was certain for some time.
 func (o *op) held() bool { return o.from != 0 }
@@ -38,8 +52,8 @@ func (o *op) String() string {
 		}
 		return fmt.Sprintf("%d.%06dms", t/1e6, t%1e6)
 	}
-	return fmt.Sprintf("%s#%d %s %s%d token %d: called %s, returned %s %q, certain %s to %s, unlock %s to %s %s %s",
-		o.who, o.id, o.key, o.mode, o.weight, o.token, at(o.call), at(o.ret), o.err, at(o.from), at(o.sure), at(o.unlock), at(o.end), o.out, o.lost)
+	return fmt.Sprintf("%s#%d %s %s %s%d%s token %d: called %s, returned %s %q, certain %s to %s, unlock %s to %s %s %s",
+		o.who, o.id, o.form, o.key, o.mode, o.weight, o.owner, o.token, at(o.call), at(o.ret), o.err, at(o.from), at(o.sure), at(o.unlock), at(o.end), o.out, o.lost)
 }
 
 // freed is a time in which something took locks from their holders that may do so (FLUSHALL, a restart
@@ -55,9 +69,15 @@ type freed struct {
 }
 
 // takes: o's hold may have been there, and be gone. The lock key of readers and permits is a marker only: without it
-// their holds go on, and nobody of ours gets in.
+// their holds go on, and nobody of ours gets in. Without that of an owner's processes others do get in, or its next
+// renewal has it stand again.
 func (f freed) takes(o *op) bool {
-	return (f.key == "" || f.key == o.key) && o.token>>10 <= f.until && (f.what != DeleteKey || o.mode == Exclusive)
+	return (f.key == "" || f.key == o.key) && o.token>>10 <= f.until && (f.what != DeleteKey || o.mode == Exclusive || o.owner != "")
+}
+
+// ends: o's hold was there, and is gone.
+func (f freed) ends(o *op) bool {
+	return f.takes(o) && o.token>>10 < f.since && (f.what != DeleteKey || o.owner == "")
 }
 
 // record is what happened in a world.
@@ -106,7 +126,7 @@ func (r *record) take(who string, e event) (answer *order) {
 	}
 	switch e.What {
 	case evCall:
-		o = &op{who: who, id: e.ID, key: e.Key, mode: e.Mode, weight: e.Weight, try: e.Try, after: e.After, call: e.T}
+		o = &op{who: who, id: e.ID, key: e.Key, mode: e.Mode, weight: e.Weight, owner: e.Owner, form: e.Form, try: e.Try, after: e.After, call: e.T}
 		r.ops = append(r.ops, o)
 		r.open[id] = o
 	case evGot:
@@ -129,7 +149,7 @@ func (r *record) take(who string, e event) (answer *order) {
 	case evRefused:
 		o.refused = e.T
 	case evEnd:
-		o.unlock, o.end, o.out, o.lost = e.Unlock, e.T, e.Outcome, e.Lost
+		o.unlock, o.end, o.out, o.lost, o.taken = e.Unlock, e.T, e.Outcome, e.Lost, e.Taken
 		o.sure = max(o.sure, e.Sure)
 		if o.from == 0 {
 			o.sure = 0

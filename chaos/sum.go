@@ -13,6 +13,7 @@ type Sum struct {
 	Worlds, Violations                                                int
 	Acquired, Killed, Refused, Excused, Ordered, Histories, Undecided int
 	Failed, Lost                                                      map[string]int
+	Forms                                                             map[form]int
 	Faults                                                            map[Kind]int
 	Longest                                                           time.Duration
 	LongestSeed                                                       uint64
@@ -21,7 +22,7 @@ type Sum struct {
 
 // NewSum is of no worlds.
 func NewSum() *Sum {
-	return &Sum{Failed: map[string]int{}, Lost: map[string]int{}, Faults: map[Kind]int{}}
+	return &Sum{Forms: map[form]int{}, Failed: map[string]int{}, Lost: map[string]int{}, Faults: map[Kind]int{}}
 }
 
 // Add adds a world.
@@ -35,6 +36,9 @@ func (s *Sum) Add(r *Result) {
 	s.Ordered += r.Ordered
 	s.Histories += r.Histories
 	s.Undecided += r.Undecided
+	for k, n := range r.Forms {
+		s.Forms[k] += n
+	}
 	for k, n := range r.Failed {
 		s.Failed[k] += n
 	}
@@ -52,7 +56,7 @@ func (s *Sum) Add(r *Result) {
 
 func (s *Sum) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d worlds, %d acquisitions, %d violations\n", s.Worlds, s.Acquired, s.Violations)
+	fmt.Fprintf(&b, "%d worlds, %d acquisitions, %d violations\nacquired by %s\n", s.Worlds, s.Acquired, s.Violations, counts(s.Forms))
 	fmt.Fprintf(&b, "calls without the lock: %s; under way in killed workers: %d\n", counts(s.Failed), s.Killed)
 	fmt.Fprintf(&b, "leases lost: %s; writes refused by the store: %d; holds taken away by what may do so: %d\n", counts(s.Lost), s.Refused, s.Excused)
 	fmt.Fprintf(&b, "faults: %s\n", counts(s.Faults))

@@ -31,6 +31,8 @@ type Key struct {
 	Name string
 	Kind string // mutex, rwmutex, semaphore
 	Size int64  // of a semaphore
+
+	Owned bool // a mutex: some lock it for an owner
 }
 
 // event is one line that a worker writes. A line is shorter than what a pipe takes in one piece, so what
@@ -44,6 +46,8 @@ type event struct {
 	Key    string `json:"k,omitempty"`
 	Mode   Mode   `json:"m,omitempty"`
 	Weight int64  `json:"w,omitempty"`
+	Owner  string `json:"own,omitempty"`
+	Form   form   `json:"form,omitempty"`
 	Try    bool   `json:"try,omitempty"`
 	After  int64  `json:"a,omitempty"` // a downgrade: the token of the writer
 
@@ -56,6 +60,7 @@ type event struct {
 	Unlock  int64  `json:"u,omitempty"` // when it was called
 	Outcome string `json:"o,omitempty"`
 	Lost    string `json:"l,omitempty"`
+	Taken   bool   `json:"tk,omitempty"` // it had been given back before, by another's unlock
 
 	// fail, wrong, and what a worker says of itself
 	Err        string `json:"err,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/valkeysync/valkeysync"
@@ -19,10 +20,22 @@ const sureEvery = 10 * time.Millisecond
 func (w *worker) act(rng *rand.Rand) {
 	key := w.Keys[rng.IntN(len(w.Keys))]
 	w.mu.Lock()
-	h := w.hands[key.Name]
+	hands := w.hands
 	w.mu.Unlock()
-	o := &operation{w: w, rng: rng, id: w.ids.Add(1), hands: h, mode: Exclusive, weight: 1}
+	o := &operation{w: w, rng: rng, hands: hands[key.Name], mode: Exclusive, weight: 1, form: withContext}
+	switch n := rng.IntN(100); {
+	case n < 35:
+		o.form = plain
+	case n < 60:
+		o.form = during
+	case n < 64 && key.Kind == "mutex":
+		o.form = several
+	}
 	switch key.Kind {
+	case "mutex":
+		if n := rng.IntN(4); key.Owned && n < len(owners) && o.form != several {
+			o.mode, o.owner = Reader, owners[n]
+		}
 	case "rwmutex":
 		if rng.IntN(10) < 7 {
 			o.mode = Reader
@@ -30,11 +43,21 @@ func (w *worker) act(rng *rand.Rand) {
 	case "semaphore":
 		o.mode, o.weight = Permit, 1+rng.Int64N(key.Size)
 	}
-	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if o.form == plain && o.mode != Exclusive {
+		o.pool = o.hands.pools[o.owner]
+	}
+	if o.form == several {
+		for _, k := range w.Keys {
+			if k.Kind == "mutex" && k.Name != key.Name && rng.IntN(3) > 0 {
+				o.others = append(o.others, &operation{w: w, hands: hands[k.Name], mode: Exclusive, weight: 1, form: several})
+			}
+		}
+	}
+	ctx, cancel := context.WithValue(context.Background(), askedBy{}, o), context.CancelFunc(func() {})
 	if !w.Queue {
 		switch n := rng.IntN(100); {
 		case n < 15:
-			o.try = true
+			o.try = o.form == withContext || o.form == plain
 		case n < 40:
 			// From a microsecond to half a second, each magnitude alike.
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(float64(time.Microsecond)*math.Pow(10, 5.7*rng.Float64())))
@@ -44,7 +67,7 @@ func (w *worker) act(rng *rand.Rand) {
 	o.run(ctx)
 }
 
-// operation is one acquisition, or the try at one.
+// operation is one acquisition, or the try at one; of LockAll the one of the first key.
 type operation struct {
 	w      *worker
 	rng    *rand.Rand
@@ -52,31 +75,65 @@ type operation struct {
 	hands  *hands
 	mode   Mode
 	weight int64
+	owner  string
+	form   form
 	try    bool
+	others []*operation // of the same LockAll
 
-	held  context.Context
+	held  context.Context // nil: there is none
 	lease *valkeysync.Lease
 	sure  int64
+
+	// What a Tracer is told.
+	asked  bool
+	failed error
+	ended  chan error
+	pool   *pool // nil: the hold is its lease's alone
+	losses int
 }
 
+// each are all of the same call.
+func (o *operation) each() []*operation { return append([]*operation{o}, o.others...) }
+
 func (o *operation) run(ctx context.Context) {
-	o.w.tell(event{What: evCall, ID: o.id, T: now(), Key: o.hands.Name, Mode: o.mode, Weight: o.weight, Try: o.try})
+	o.begin(0)
+	if o.form == during {
+		o.runDo(ctx)
+		return
+	}
 	if !o.take(o.acquire(ctx)) {
 		return
 	}
 	o.hold()
-	if o.hands.rw != nil && o.mode == Exclusive && o.rng.IntN(4) == 0 {
+	switch {
+	case o.form == plain:
+		o.unlockPlainly()
+	case o.hands.rw != nil && o.mode == Exclusive && o.rng.IntN(4) == 0:
 		o.downgrade()
-		return
+	default:
+		o.unlock()
 	}
-	o.unlock()
+}
+
+// begin tells of the call; after is a downgrade's.
+func (o *operation) begin(after int64) (call int64) {
+	call = now()
+	for _, p := range o.each() {
+		p.id, p.ended = o.w.ids.Add(1), make(chan error, 1)
+		o.w.tell(event{
+			What: evCall, ID: p.id, T: call, Key: p.hands.Name, Mode: p.mode, Weight: p.weight, Owner: p.owner, Form: p.form, Try: p.try, After: after,
+		})
+	}
+	return call
 }
 
 // take tells what came of a call. It reports whether the lock is held.
 func (o *operation) take(held context.Context, err error) bool {
 	w, t := o.w, now()
 	if err != nil {
-		w.tell(event{What: evFail, ID: o.id, T: t, Err: classify(err)})
+		for _, p := range o.each() {
+			w.tell(event{What: evFail, ID: p.id, T: t, Err: classify(err)})
+		}
 		switch { // what is refused at once would make a goroutine spin
 		case errors.Is(err, valkeysync.ErrClosed):
 			time.Sleep(100 * time.Millisecond)
@@ -86,26 +143,92 @@ func (o *operation) take(held context.Context, err error) bool {
 		return false
 	}
 	o.held = held
-	lease, ok := valkeysync.FromContext(held)
-	if !ok {
-		w.wrong(o.id, "a context without a lease")
+	if !o.find() {
 		return false
 	}
-	o.lease = lease
-	got := event{What: evGot, ID: o.id, T: t, Token: lease.Token()}
-	if o.certain() {
-		got.From = o.sure
+	o.certain()
+	for _, p := range o.each() {
+		w.tell(event{What: evGot, ID: p.id, T: t, Token: p.lease.Token(), From: p.sure})
 	}
-	w.tell(got)
 	return true
+}
+
+// find finds the leases of what is held: in its context; of what has none the Tracer has been told.
+func (o *operation) find() bool {
+	leases := []*valkeysync.Lease{o.lease}
+	if o.held != nil {
+		leases = valkeysync.Leases(o.held)
+	}
+	all := o.each()
+	for _, p := range all {
+		i := slices.IndexFunc(leases, func(l *valkeysync.Lease) bool { return l != nil && l.Key() == p.hands.Name })
+		if i < 0 || len(leases) != len(all) {
+			o.w.wrong(o.id, "%d leases of %d keys, and none of %q or another's", len(leases), len(all), p.hands.Name)
+			return false
+		}
+		p.lease = leases[i]
+	}
+	return true
+}
+
+// runDo is run for Do: the hold is what its function does.
+func (o *operation) runDo(ctx context.Context) {
+	var e event
+	how, ran := o.rng.IntN(3), false
+	work := func(held context.Context) error {
+		ran = true
+		if !o.take(held, nil) {
+			return nil
+		}
+		o.hold()
+		o.certain()
+		e = event{What: evEnd, ID: o.id, Unlock: now(), Sure: o.sure}
+		switch how {
+		case 0:
+			return nil
+		case 1:
+			return errWork
+		}
+		panic(errWork)
+	}
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				if how != 2 || p != errWork {
+					panic(p)
+				}
+				err = errWork
+			}
+		}()
+		return o.do(ctx, work)
+	}()
+	switch {
+	case !ran && err == nil:
+		o.w.wrong(o.id, "Do returns without an error and without having called its function")
+		return
+	case !ran:
+		o.take(nil, err)
+		return
+	case e.ID == 0:
+		return
+	}
+	e.T = now()
+	if errors.Is(err, errWork) != (how > 0) || how < 2 && isLost(o.lease) && !errors.Is(err, valkeysync.ErrLeaseLost) {
+		o.w.wrong(o.id, "Do's function ended with %d (1: an error, 2: a panic), its lease was lost %v, and Do says: %v", how, isLost(o.lease), err)
+	}
+	for _, one := range parts(err) {
+		if one != nil && one != errWork && !errors.Is(one, valkeysync.ErrLeaseLost) {
+			o.w.wrong(o.id, "Do says what is neither its function's error nor a *LostError: %v", one)
+		}
+	}
+	o.over(&e)
 }
 
 // downgrade makes a reader of the writer, which is one more operation, and ends that.
 func (o *operation) downgrade() {
 	o.certain()
-	r := &operation{w: o.w, rng: o.rng, id: o.w.ids.Add(1), hands: o.hands, mode: Reader, weight: 1}
-	call := now()
-	o.w.tell(event{What: evCall, ID: r.id, T: call, Key: o.hands.Name, Mode: r.mode, Weight: r.weight, After: o.lease.Token()})
+	r := &operation{w: o.w, rng: o.rng, hands: o.hands, mode: Reader, weight: 1, form: withContext}
+	call := r.begin(o.lease.Token())
 	held, err := o.hands.rw.Downgrade(o.held)
 	e := event{What: evEnd, ID: o.id, Unlock: call, Sure: o.sure, T: now(), Outcome: outReleased}
 	if err != nil {
@@ -121,15 +244,20 @@ func (o *operation) downgrade() {
 
 // certain notes that the hold is certain now. The time is read first: a process may be stopped between.
 func (o *operation) certain() bool {
-	t := now()
-	if o.lease.Valid() {
-		o.sure = t
-		return true
+	all := true
+	for _, p := range o.each() {
+		t := now()
+		switch {
+		case p.pool != nil && p.pool.holds(p), p.pool == nil && p.lease.Valid():
+			p.sure = t
+		default:
+			all = false
+		}
 	}
-	if o.held.Err() == nil {
+	if !all && o.held != nil && o.held.Err() == nil {
 		o.w.wrong(o.id, "the lease is over and its context lives")
 	}
-	return false
+	return all
 }
 
 // hold is the work under the lock: a write to the store, and some time.
@@ -139,6 +267,10 @@ func (o *operation) hold() {
 		writeAt = time.Duration(o.rng.Int64N(int64(d)))
 	}
 	wrote := o.mode == Reader // readers write nothing
+	var done <-chan struct{}
+	if o.held != nil {
+		done = o.held.Done()
+	}
 	begin := time.Now()
 	told := begin
 	for {
@@ -150,12 +282,14 @@ func (o *operation) hold() {
 			}
 		}
 		left := d - time.Since(begin)
-		if left <= 0 || !o.certain() {
-			return
+		if certain := o.certain(); left <= 0 || !certain && o.held != nil {
+			return // who has no context does not know, and goes on
 		}
 		if time.Since(told) >= sureEvery {
 			told = time.Now()
-			o.w.tell(event{What: evSure, ID: o.id, Sure: o.sure})
+			for _, p := range o.each() {
+				o.w.tell(event{What: evSure, ID: p.id, Sure: p.sure})
+			}
 		}
 		pause := min(left, sureEvery)
 		if !wrote {
@@ -163,7 +297,7 @@ func (o *operation) hold() {
 		}
 		t := time.NewTimer(pause)
 		select {
-		case <-o.held.Done():
+		case <-done:
 			t.Stop()
 			o.certain() // it may be the caller's own context that has ended
 			return
@@ -192,45 +326,11 @@ func (o *operation) duration() time.Duration {
 	return 0
 }
 
-func (o *operation) acquire(ctx context.Context) (context.Context, error) {
-	h := o.hands
-	switch {
-	case o.mode == Permit && o.try:
-		return h.sem.TryAcquireContext(ctx, o.weight)
-	case o.mode == Permit:
-		return h.sem.AcquireContext(ctx, o.weight)
-	case o.mode == Reader && o.try:
-		return h.rw.TryRLockContext(ctx)
-	case o.mode == Reader:
-		return h.rw.RLockContext(ctx)
-	case h.rw != nil && o.try:
-		return h.rw.TryLockContext(ctx)
-	case h.rw != nil:
-		return h.rw.LockContext(ctx)
-	case o.try:
-		return h.mutex.TryLockContext(ctx)
-	}
-	return h.mutex.LockContext(ctx)
-}
-
-func (o *operation) release(ctx context.Context) error {
-	h := o.hands
-	switch {
-	case o.mode == Permit:
-		return h.sem.ReleaseContext(ctx, o.weight)
-	case o.mode == Reader:
-		return h.rw.RUnlockContext(ctx)
-	case h.rw != nil:
-		return h.rw.UnlockContext(ctx)
-	}
-	return h.mutex.UnlockContext(ctx)
-}
-
 // unlock gives the lock back. It is called with a context that still lives, that has ended, or that ends
 // under way; then once more, until the outcome is known.
 func (o *operation) unlock() {
 	o.certain()
-	e := event{What: evEnd, ID: o.id, Unlock: now(), Sure: o.sure}
+	call := now()
 	ctx := context.WithoutCancel(o.held)
 	if !o.w.Queue && o.rng.IntN(5) == 0 {
 		limited, cancel := context.WithTimeout(ctx, time.Duration(1+o.rng.Int64N(2000))*time.Microsecond)
@@ -238,14 +338,27 @@ func (o *operation) unlock() {
 		ctx = limited
 	}
 	err := o.release(ctx)
+	t := now()
+	if o.held.Err() == nil {
+		o.w.wrong(o.id, "the context lives after the unlock")
+	}
+	for _, p := range o.each() {
+		e := event{What: evEnd, ID: p.id, Unlock: call, Sure: p.sure, T: t}
+		p.ends(&e, of(p.hands.Name, err))
+		o.w.tell(e)
+	}
+}
+
+// ends notes what came of an unlock, of which err is said.
+func (o *operation) ends(e *event, err error) {
+	var lost *valkeysync.LostError
 	switch {
 	case err == nil:
 		e.Outcome = outReleased
-	case errors.Is(err, valkeysync.ErrLeaseLost):
-		e.Outcome = outLost
-		var lost *valkeysync.LostError
-		if errors.As(err, &lost) {
-			e.Lost = string(lost.Cause)
+	case errors.As(err, &lost):
+		e.Outcome, e.Lost = outLost, string(lost.Cause)
+		if o.form != several { // its mutexes are none of these handles
+			o.hands.lost.Add(1)
 		}
 		if o.lease.Valid() {
 			o.w.wrong(o.id, "unlock says lost, the lease says valid")
@@ -255,11 +368,50 @@ func (o *operation) unlock() {
 	default:
 		e.Outcome, e.Err = outUndecided, classify(err)
 	}
-	if o.held.Err() == nil {
+}
+
+// unlockPlainly gives the lock back without a context.
+func (o *operation) unlockPlainly() {
+	certain := o.certain()
+	e := event{What: evEnd, ID: o.id, Unlock: now(), Sure: o.sure}
+	if o.pool == nil && !certain && !isLost(o.lease) {
+		select {
+		case err := <-o.ended:
+			o.ended <- err
+			if !errors.Is(err, valkeysync.ErrLeaseLost) {
+				e.Taken = true
+			}
+		default: // its end is not told yet
+		}
+	}
+	o.giveBack()
+	e.T = now()
+	o.over(&e)
+}
+
+// over tells the end of a hold of which the Tracer is told what came.
+func (o *operation) over(e *event) {
+	var err error
+	if isLost(o.lease) {
+		err = <-o.ended // it is told, or will be at once
+	} else {
+		select {
+		case err = <-o.ended:
+		default:
+			e.Outcome = outUndecided // another's unlock is to come for it
+		}
+	}
+	switch {
+	case e.Outcome != "":
+	case err == nil && o.pool != nil:
+		e.Outcome = outUndecided // whose unlock ended which is not known
+	default:
+		o.ends(e, err)
+	}
+	if o.held != nil && o.held.Err() == nil {
 		o.w.wrong(o.id, "the context lives after the unlock")
 	}
-	e.T = now()
-	o.w.tell(e)
+	o.w.tell(*e)
 }
 
 // fatal: the server or the library refuses; repeating at once would be refused again.

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,18 +54,25 @@ type worker struct {
 	stop  chan struct{} // no new operations
 	close chan struct{} // the end
 	swap  chan struct{} // the Client is to be closed, and another made
+	asker asker
 
 	mu      sync.Mutex
 	hands   map[string]*hands   // of the present Client
+	all     []*hands            // of every Client that there was
 	answers map[int64]chan bool // of the store
 }
 
 // hands are the handles of one key that all goroutines of the process share.
 type hands struct {
 	Key
-	mutex *valkeysync.Mutex
-	rw    *valkeysync.RWMutex
-	sem   *valkeysync.Semaphore
+	client  *valkeysync.Client
+	mutexes map[string]*valkeysync.Mutex // by owner; "": of none
+	rw      *valkeysync.RWMutex
+	sem     *valkeysync.Semaphore
+
+	pools map[string]*pool // by owner, too
+	lost  atomic.Int64     // leases that an unlock has found lost
+	told  atomic.Int64     // and those that OnLost was told of
 }
 
 func newWorker(j job) *worker {
@@ -114,6 +123,7 @@ func (w *worker) run() {
 
 	<-w.close
 	w.end(server, client)
+	w.losses()
 	w.tell(event{What: evClosed, T: now(), Goroutines: settled(before), Heap: heap()})
 }
 
@@ -121,20 +131,35 @@ func (w *worker) run() {
 func (w *worker) take(client *valkeysync.Client) {
 	all := map[string]*hands{}
 	for _, k := range w.Keys {
-		h := &hands{Key: k}
+		h := &hands{Key: k, client: client, mutexes: map[string]*valkeysync.Mutex{}, pools: map[string]*pool{"": newPool()}}
+		opts := []valkeysync.Option{valkeysync.WithTracer(&w.asker), valkeysync.WithOnLost(func(string, error) { h.told.Add(1) })}
 		switch k.Kind {
 		case "mutex":
-			h.mutex = client.Mutex(k.Name)
+			h.mutexes[""] = client.Mutex(k.Name, opts...)
+			for _, owner := range owners {
+				h.mutexes[owner], h.pools[owner] = client.Mutex(k.Name, append(opts, valkeysync.WithOwner(owner))...), newPool()
+			}
 		case "rwmutex":
-			h.rw = client.RWMutex(k.Name)
+			h.rw = client.RWMutex(k.Name, opts...)
 		case "semaphore":
-			h.sem = client.Semaphore(k.Name, k.Size)
+			h.sem = client.Semaphore(k.Name, k.Size, opts...)
 		}
 		all[k.Name] = h
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hands = all
+	w.all = slices.AppendSeq(w.all, maps.Values(all))
+}
+
+// losses are told: to OnLost at least as often as an unlock has found one. All operations have ended, and all Clients
+// are closed.
+func (w *worker) losses() {
+	for _, h := range w.all {
+		if lost, told := h.lost.Load(), h.told.Load(); told < lost {
+			w.wrong(0, "%s: %d leases were lost, and OnLost told of %d", h.Name, lost, told)
+		}
+	}
 }
 
 // end closes a Client, and what it stood on.
