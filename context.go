@@ -168,6 +168,7 @@ func (l *Lease) context(parent context.Context) context.Context {
 	if l.trace != nil {
 		from = l.trace.held
 	}
+	outer, _ := parent.Value(leaseKey{}).(*leaseContext)
 	ctx, cancel := context.WithCancelCause(from)
 	l.on.lock()
 	defer l.on.unlock()
@@ -179,7 +180,7 @@ func (l *Lease) context(parent context.Context) context.Context {
 	default:
 		l.cancel = cancel
 	}
-	return &leaseContext{Context: ctx, parent: parent, lease: l}
+	return &leaseContext{Context: ctx, parent: parent, lease: l, outer: outer}
 }
 
 // leaseContext ends when its lease is lost or given back, or its parent ends.
@@ -187,6 +188,7 @@ type leaseContext struct {
 	context.Context
 	parent context.Context // what the lock was given
 	lease  *Lease
+	outer  *leaseContext // of the lock around it; nil: there is none
 }
 
 type leaseKey struct{}
@@ -198,13 +200,20 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// lapse is that of its lease and of those of the locks around it, whose ends are its own.
+func (c *leaseContext) lapse() {
+	for ; c != nil; c = c.outer {
+		c.lease.lapse()
+	}
+}
+
 func (c *leaseContext) Err() error {
-	c.lease.lapse()
+	c.lapse()
 	return c.Context.Err()
 }
 
 func (c *leaseContext) Done() <-chan struct{} {
-	c.lease.lapse()
+	c.lapse()
 	return c.Context.Done()
 }
 

@@ -644,6 +644,47 @@ func TestTheContextNoticesAnEndThatNoTimerHasToldYet(t *testing.T) {
 	}
 }
 
+// A context that several locks gave, one around the other, notices the end of each.
+func TestTheContextOfSeveralLocksNoticesAnEndThatNoTimerHasToldYet(t *testing.T) {
+	for name, look := range map[string]func(ctx context.Context) bool{
+		"Err": func(ctx context.Context) bool { return ctx.Err() != nil },
+		"Done": func(ctx context.Context) bool {
+			select {
+			case <-ctx.Done():
+				return true
+			default:
+				return false
+			}
+		},
+		"a context made from it": func(ctx context.Context) bool {
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return child.Err() != nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				c := b.client()
+				ctx := t.Context()
+				for _, key := range []string{"orders", "stock"} { // as LockAll where the second is not free at once
+					var err error
+					ctx, err = c.Mutex(key).LockContext(ctx)
+					require.NoError(t, err)
+					l := leaseOf(t, ctx)
+					l.gate.mu.Lock()
+					l.hold.alarm.timer.Stop()
+					l.gate.mu.Unlock()
+					time.Sleep(defaultLease / 2)
+				}
+				require.False(t, Leases(ctx)[0].Valid())
+				require.True(t, Leases(ctx)[1].Valid())
+				require.True(t, look(ctx))
+				require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
+			})
+		})
+	}
+}
+
 func TestALeaseTellsOfItself(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		c := b.client(WithPrefix("app:"))

@@ -153,17 +153,16 @@ func (o *operation) take(held context.Context, err error) bool {
 	return true
 }
 
-// find finds the leases of what is held: in its context; of what has none the Tracer has been told.
+// find finds the leases of what is held, in its context. (Of what has none the Tracer has been told.)
 func (o *operation) find() bool {
-	leases := []*valkeysync.Lease{o.lease}
-	if o.held != nil {
-		leases = valkeysync.Leases(o.held)
+	if o.held == nil {
+		return true
 	}
-	all := o.each()
+	leases, all := valkeysync.Leases(o.held), o.each()
 	for _, p := range all {
-		i := slices.IndexFunc(leases, func(l *valkeysync.Lease) bool { return l != nil && l.Key() == p.hands.Name })
+		i := slices.IndexFunc(leases, func(l *valkeysync.Lease) bool { return l.Key() == p.hands.Name })
 		if i < 0 || len(leases) != len(all) {
-			o.w.wrong(o.id, "%d leases of %d keys, and none of %q or another's", len(leases), len(all), p.hands.Name)
+			o.w.wrong(o.id, "%d leases for %d keys, or none of %q", len(leases), len(all), p.hands.Name)
 			return false
 		}
 		p.lease = leases[i]
