@@ -26,6 +26,24 @@ func (o *op) as(mode Mode, weight int64) *op {
 	return o
 }
 
+// of is o for an owner.
+func (o *op) of(owner string) *op {
+	o.mode, o.owner = Reader, owner
+	return o
+}
+
+// by is o called in that form.
+func (o *op) by(f form) *op {
+	o.form = f
+	return o
+}
+
+// takenBack: another's unlock had ended it.
+func (o *op) takenBack() *op {
+	o.taken = true
+	return o
+}
+
 // lapsed: it was never given back; that it was certain is known up to sure.
 func (o *op) lapsed() *op {
 	o.unlock, o.end, o.out = 0, 0, ""
@@ -63,6 +81,8 @@ func TestJudgeAcceptsWhatIsRight(t *testing.T) {
 		"permits together":                {hold("w0.0", "sem", 1, 0, 1, 5, 6).as(Permit, 2), hold("w1.0", "sem", 2, 0, 2, 8, 9).as(Permit, 1), hold("w1.0", "sem", 3, 3, 6, 8, 9).as(Permit, 2)},
 		"a failed call may have had it":   {hold("w0.0", "m", 1, 0, 3, 0, 0).failed("context"), hold("w1.0", "m", 2, 5, 6, 0, 0).failed("locked"), hold("w1.0", "m", 3, 7, 8, 9, 10)},
 		"a killed worker's call":          {hold("w0.0", "m", 1, 0, 0, 0, 0).failed(""), hold("w1.0", "m", 3, 7, 8, 9, 10)},
+		"an owner's together":             {hold("w0.0", "m", 1, 0, 1, 8, 9).of("a"), hold("w1.0", "m", 2, 0, 2, 5, 6).of("a"), hold("w1.0", "m", 3, 3, 8, 10, 11).of("b"), hold("w0.0", "m", 4, 3, 10, 12, 13)},
+		"an owner's, joined by a lower":   {hold("w0.0", "m", 1, 0, 1, 8, 9).of("a"), hold("w1.0", "m", 5, 0, 2, 5, 6).of("a"), hold("w0.0", "m", 2, 6, 7, 8, 9).of("a")},
 		"busy while another is at it too": {hold("w0.0", "m", 1, 0, 1, 5, 6), hold("w1.0", "m", 2, 2, 3, 0, 0).failed("locked")},
 	} {
 		res := verdict(nil, false, ops...)
@@ -86,11 +106,32 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		"before a lapse":        {"two at once", []*op{hold("w0.0", "m", 1, 0, 1, 5, 0).lapsed(), hold("w1.0", "m", 2, 0, 4, 8, 9)}},
 		"writer in a downgrade": {"between the two sides", []*op{hold("w0.0", "rw", 1, 0, 1, 5, 6), hold("w1.0", "rw", 2, 0, 6, 7, 8), downgraded(hold("w0.0", "rw", 3, 5, 9, 10, 11).as(Reader, 1), 1)}},
 		"unheld for long":       {"unheld for", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6), hold("w1.0", "m", 2, 2, 20000, 20001, 20002)}},
+		"two owners":            {"two at once", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6).of("a"), hold("w1.0", "m", 2, 0, 4, 8, 9).of("b")}},
+		"owner beside a holder": {"two at once", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6), hold("w1.0", "m", 2, 0, 4, 8, 9).of("b")}},
+		"holder beside owner":   {"two at once", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6).of("a"), hold("w0.0", "m", 2, 0, 1, 3, 4).of("a"), hold("w1.0", "m", 3, 0, 4, 8, 9)}},
+		"tokens of owners":      {"two at once, or out of order", []*op{hold("w0.0", "m", 2, 0, 1, 5, 6).of("a"), hold("w1.0", "m", 1, 7, 8, 9, 10).of("b")}},
+		"one of several":        {"two at once", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6).by(several), hold("w1.0", "m", 2, 0, 4, 8, 9).by(plain)}},
+		"unheld after LockAll":  {"unheld for", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6).by(several), hold("w1.0", "m", 2, 2, 20000, 20001, 20002).by(plain)}},
+		"another's unlock":      {"given back by the unlock of another", []*op{hold("w0.0", "m", 1, 0, 1, 5, 6).by(plain).takenBack()}},
 		"refused while certain": {"the store had seen a higher token", []*op{{who: "w0.0", key: "m", mode: Exclusive, weight: 1, token: 1 << 10, call: 1, ret: 2, from: 2, sure: 9, refused: 8, unlock: 9, end: 10, out: outReleased}}},
 	} {
 		res := verdict(nil, false, c.ops...)
 		require.Contains(t, strings.Join(res.Violations, "\n"), c.says, name)
 	}
+}
+
+// Who waits for several locks holds some of them meanwhile, nobody knows which.
+func TestJudgeOfWaitsForSeveralLocks(t *testing.T) {
+	unheld := func(f form) []string {
+		p := Plan{Keys: testKeys, Workers: 2, Schedule: []Fault{{Kind: NetCut}}, Leases: []time.Duration{time.Second}, Graces: []time.Duration{0}}
+		c := &trial{plan: p, res: &Result{Plan: p}, stopped: 9000 * unit, ops: []*op{
+			hold("w0.0", "m", 1, 0, 9000, 9001, 9002).by(f), hold("w1.0", "m", 2, 2, 9003, 9004, 9005),
+		}}
+		c.judge()
+		return c.res.Violations
+	}
+	require.Empty(t, unheld(several))
+	require.Len(t, unheld(plain), 2, "each waits, and nobody holds")
 }
 
 func TestJudgeOfOrder(t *testing.T) {
@@ -124,6 +165,12 @@ func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
 	stopped.refused = 600 * unit
 	require.Empty(t, verdict(taken, false, stopped, second).Violations)
 	require.NotEmpty(t, verdict(nil, false, stopped, second).Violations)
+	// Without the marker of an owner another gets in, or the owner goes on.
+	owned := func(sure int64) *op { return first(sure).of("a") }
+	require.Empty(t, verdict(taken, false, owned(500), second).Violations)
+	require.Empty(t, verdict(taken, false, owned(5000)).Violations)
+	require.NotEmpty(t, verdict(nil, false, owned(500), second).Violations)
+	require.Empty(t, verdict(taken, false, first(5).by(plain).takenBack()).Violations)
 	taken[0].key = "rw"
 	require.NotEmpty(t, verdict(taken, false, first(500), second).Violations, "another key")
 }
@@ -139,6 +186,9 @@ func TestHistoriesOfTheModels(t *testing.T) {
 	require.Equal(t, porcupine.Illegal, check(m, hold("w0.0", "m", 2, 0, 1, 5, 6), hold("w1.0", "m", 1, 7, 8, 9, 10)))
 	require.Equal(t, porcupine.Illegal, check(rw, hold("w0.0", "rw", 1, 0, 1, 5, 6).as(Reader, 1), hold("w1.0", "rw", 2, 0, 4, 8, 9)))
 	require.Equal(t, porcupine.Illegal, check(rw, hold("w0.0", "rw", 1, 0, 1, 5, 6), hold("w1.0", "rw", 2, 0, 4, 8, 9).as(Reader, 1)))
+	require.Equal(t, porcupine.Illegal, check(m, hold("w0.0", "m", 1, 0, 1, 5, 6).of("a"), hold("w1.0", "m", 2, 0, 4, 8, 9).of("b")))
+	require.Equal(t, porcupine.Illegal, check(m, hold("w0.0", "m", 2, 0, 1, 5, 6).of("a"), hold("w1.0", "m", 1, 7, 8, 9, 10).of("b")))
+	require.Equal(t, porcupine.Ok, check(m, hold("w0.0", "m", 2, 0, 1, 5, 6).of("a"), hold("w1.0", "m", 1, 0, 4, 9, 10).of("a")))
 	require.Equal(t, porcupine.Illegal, check(sem, hold("w0.0", "sem", 1, 0, 1, 5, 6).as(Permit, 2), hold("w1.0", "sem", 2, 0, 2, 8, 9).as(Permit, 2)))
 	require.Equal(t, porcupine.Illegal, check(m, hold("w0.0", "m", 1, 0, 1, 5, 6), hold("w1.0", "m", 2, 60000, 60001, 0, 0).failed("locked")), "busy, and nobody there")
 	require.Equal(t, porcupine.Ok, check(m, hold("w0.0", "m", 1, 0, 1, 0, 0).failed("context"), hold("w1.0", "m", 2, 5, 6, 0, 0).failed("locked")), "the failed one may have it")
