@@ -21,6 +21,7 @@ func TestAnOwnersProcessesHoldTogether(t *testing.T) {
 		other, plain := on(t, s).Mutex("orders", WithOwner("workflow 18")), on(t, s).Mutex("orders")
 
 		first := lock(t, a)
+		require.False(t, other.TryLock())
 		waits := take(context.Background(), plain)
 		queued(t, s, plain.c, "orders", 1)
 		waitsToo := take(context.Background(), other)

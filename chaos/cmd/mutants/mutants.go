@@ -106,6 +106,30 @@ var mutants = []mutant{
 	{"replaced-after-a-gap", "a connection goes on with the subscription of one that was closed before it",
 		"long,net-refuse,grace-on", "TestABeatDoesNotCountAConnectionThatCameAfterAGap", "Unbroken", []edit{
 			{"pubsub_link.go", "if err := s.drain(); err != nil {", "if err := s.drain(); false {"}}},
+	{"unlock-takes-any", "an unlock without a context ends the oldest hold, whoever has its context",
+		"rwmutex", "TestAnUnlockWithoutAContextLeavesWhatAContextWasGivenFor", "", []edit{
+			{"handle.go", "if l = pick(loose, list); l == nil {", "if l = pick(anyone, list); l == nil {"}}},
+	{"not-made-good", "an unlock that was counted for another's lost lock stays so",
+		"long,net-fade", "TestAnUnlockThatCountedForALostLockIsMadeGood", "", []edit{
+			{"handle.go", "if a := h.aside; ok && a != nil &&", "if a := h.aside; ok && a == nil &&"}}},
+	{"permits-not-made-good", "the same of permits",
+		"long,net-fade,semaphore", "TestAReleaseThatCountedForLostPermitsIsMadeGood", "", []edit{
+			{"semaphore.go", "a.owe(p.lease, p.took)", "_ = p"}}},
+	{"owners-are-one", "the processes of an owner come in beside those of another",
+		"owned", "TestAnOwnersProcessesHoldTogether", "", []edit{
+			{scripts + "grant.lua", "if held and held ~= marker(e.kind) then", "if held and held ~= marker(e.kind) and not (owned_by(e.kind) and owned_by(shared_by(held))) then"}}},
+	{"inner-lease-alone", "a look at a context sees the end of its own lease, and of none around it",
+		"worker-stop,mutex", "TestTheContextOfSeveralLocksNoticesAnEndThatNoTimerHasToldYet", "", []edit{
+			{"context.go", "for ; c != nil; c = c.outer {", "for range 1 {"}}},
+	{"some-of-all", "LockAll keeps what it has when it cannot have the rest",
+		"mutex", "TestLockAllIsAllOrNothing", "", []edit{
+			{"several.go", "_ = s.unlock(context.WithoutCancel(held))", "_ = held"}}},
+	{"untold", "OnLost is told nothing",
+		"long,net-fade", "TestEachHandleIsToldOfItsOwnLoss", "", []edit{
+			{"context.go", "if f := l.opts.onLost; f != nil {", "if f := l.opts.onLost; f == nil {"}}},
+	{"do-hides-loss", "Do does not say that the lease was lost",
+		"long,net-fade", "TestDoNeverRunsWithoutTheLock", "", []edit{
+			{"handle.go", "err = errors.Join(err, end)", "_ = end"}}},
 	{"quorum-token-not-spread", "a lock on several servers is told before a majority knows its token",
 		"", "TestQuorumTokensRiseThoughTheHolderDied", "", []edit{
 			{"quorum_take.go", "\ts.eachLocked(func(p *share) bool { return p.yes && !p.marked }, s.mark)\n\treturn s.await(done, s.settled(marked)) && s.count(marked) >= s.q.need &&", "\t_ = marked\n\treturn"}}},

@@ -20,7 +20,7 @@ func TestMutantsFitTheCode(t *testing.T) {
 		names[m.name] = true
 		dir := t.TempDir()
 		require.NoError(t, copyTree("../../../internal/protocol", dir+"/internal/protocol"))
-		for _, file := range []string{"gate.go", "attempt.go", "hold.go", "client.go", "heartbeat.go", "pubsub_link.go", "quorum_take.go", "quorum_drop.go", "quorum_hold.go", "quorum_stake.go", "quorum_turnstile.go"} {
+		for _, file := range []string{"gate.go", "handle.go", "semaphore.go", "several.go", "context.go", "attempt.go", "hold.go", "client.go", "heartbeat.go", "pubsub_link.go", "quorum_take.go", "quorum_drop.go", "quorum_hold.go", "quorum_stake.go", "quorum_turnstile.go"} {
 			require.NoError(t, copyTree("../../../"+file, dir+"/"+file))
 		}
 		for _, e := range m.edits {
