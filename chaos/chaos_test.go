@@ -36,14 +36,19 @@ func TestShortFormHasSomeOfEverything(t *testing.T) {
 		for _, f := range p.Schedule {
 			have[string(f.Kind)] = true
 		}
+		mutexes := 0
 		for _, k := range p.Keys {
-			have[k.Kind] = true
+			have[k.Kind], have["owned"] = true, have["owned"] || k.Owned
+			if k.Kind == "mutex" {
+				mutexes++
+			}
 		}
+		have["several mutexes"] = have["several mutexes"] || mutexes > 1
 		have[string(p.Flavor)], have[p.Holds] = true, true
 		have[fmt.Sprint("gentle ", p.Gentle)] = true
 		have[fmt.Sprint("queue ", p.Queue)], have[fmt.Sprint("persist ", p.Persist)], have[fmt.Sprint("notify ", p.Notify)] = true, true, true
 	}
-	want := []string{"mutex", "rwmutex", "semaphore", "valkey", "redis", "short", "mixed", "long", "queue true", "gentle true", "persist true", "persist false", "notify true", "notify false"}
+	want := []string{"mutex", "owned", "several mutexes", "rwmutex", "semaphore", "valkey", "redis", "short", "mixed", "long", "queue true", "gentle true", "persist true", "persist false", "notify true", "notify false"}
 	for _, k := range kinds {
 		want = append(want, string(k.kind))
 	}

@@ -18,41 +18,7 @@ const sureEvery = 10 * time.Millisecond
 
 // act does one operation, from the call to the end of the hold.
 func (w *worker) act(rng *rand.Rand) {
-	key := w.Keys[rng.IntN(len(w.Keys))]
-	w.mu.Lock()
-	hands := w.hands
-	w.mu.Unlock()
-	o := &operation{w: w, rng: rng, hands: hands[key.Name], mode: Exclusive, weight: 1, form: withContext}
-	switch n := rng.IntN(100); {
-	case n < 35:
-		o.form = plain
-	case n < 60:
-		o.form = during
-	case n < 64 && key.Kind == "mutex":
-		o.form = several
-	}
-	switch key.Kind {
-	case "mutex":
-		if n := rng.IntN(4); key.Owned && n < len(owners) && o.form != several {
-			o.mode, o.owner = Reader, owners[n]
-		}
-	case "rwmutex":
-		if rng.IntN(10) < 7 {
-			o.mode = Reader
-		}
-	case "semaphore":
-		o.mode, o.weight = Permit, 1+rng.Int64N(key.Size)
-	}
-	if o.form == plain && o.mode != Exclusive {
-		o.pool = o.hands.pools[o.owner]
-	}
-	if o.form == several {
-		for _, k := range w.Keys {
-			if k.Kind == "mutex" && k.Name != key.Name && rng.IntN(3) > 0 {
-				o.others = append(o.others, &operation{w: w, hands: hands[k.Name], mode: Exclusive, weight: 1, form: several})
-			}
-		}
-	}
+	o := w.draw(rng)
 	ctx, cancel := context.WithValue(context.Background(), askedBy{}, o), context.CancelFunc(func() {})
 	if !w.Queue {
 		switch n := rng.IntN(100); {
@@ -65,6 +31,45 @@ func (w *worker) act(rng *rand.Rand) {
 	}
 	defer cancel()
 	o.run(ctx)
+}
+
+// draw draws what is locked, for whom, and in which form.
+func (w *worker) draw(rng *rand.Rand) *operation {
+	w.mu.Lock()
+	hands := w.hands
+	w.mu.Unlock()
+	key := w.Keys[rng.IntN(len(w.Keys))]
+	o := &operation{w: w, rng: rng, hands: hands[key.Name], mode: Exclusive, weight: 1, form: withContext}
+	switch n := rng.IntN(100); {
+	case n < 35:
+		o.form = plain
+	case n < 60:
+		o.form = during
+	case n < 64 && key.Kind == "mutex":
+		o.form = several
+		for _, k := range w.Keys {
+			if k.Kind == "mutex" && k.Name != key.Name && rng.IntN(3) > 0 {
+				o.others = append(o.others, &operation{w: w, hands: hands[k.Name], mode: Exclusive, weight: 1, form: several})
+			}
+		}
+		return o
+	}
+	switch key.Kind {
+	case "mutex":
+		if n := rng.IntN(4); key.Owned && n < len(owners) {
+			o.mode, o.owner = Reader, owners[n]
+		}
+	case "rwmutex":
+		if rng.IntN(10) < 7 {
+			o.mode = Reader
+		}
+	case "semaphore":
+		o.mode, o.weight = Permit, 1+rng.Int64N(key.Size)
+	}
+	if o.form == plain && o.mode != Exclusive {
+		o.pool = o.hands.pools[o.owner]
+	}
+	return o
 }
 
 // operation is one acquisition, or the try at one; of LockAll the one of the first key.
@@ -180,8 +185,7 @@ func (o *operation) runDo(ctx context.Context) {
 			return nil
 		}
 		o.hold()
-		o.certain()
-		e = event{What: evEnd, ID: o.id, Unlock: now(), Sure: o.sure}
+		e = o.endsNow()
 		switch how {
 		case 0:
 			return nil
@@ -373,21 +377,25 @@ func (o *operation) ends(e *event, err error) {
 
 // unlockPlainly gives the lock back without a context.
 func (o *operation) unlockPlainly() {
-	certain := o.certain()
-	e := event{What: evEnd, ID: o.id, Unlock: now(), Sure: o.sure}
-	if o.pool == nil && !certain && !isLost(o.lease) {
-		select {
-		case err := <-o.ended:
-			o.ended <- err
-			if !errors.Is(err, valkeysync.ErrLeaseLost) {
-				e.Taken = true
-			}
-		default: // its end is not told yet
-		}
-	}
+	e := o.endsNow()
 	o.giveBack()
 	e.T = now()
 	o.over(&e)
+}
+
+// endsNow begins to tell of the end, before the unlock. Taken: another's unlock was the end of what nobody else has part in.
+func (o *operation) endsNow() event {
+	certain := o.certain()
+	e := event{What: evEnd, ID: o.id, Unlock: now(), Sure: o.sure}
+	if o.pool == nil && !certain {
+		select {
+		case err := <-o.ended:
+			o.ended <- err
+			e.Taken = !errors.Is(err, valkeysync.ErrLeaseLost)
+		default: // its end is not told yet
+		}
+	}
+	return e
 }
 
 // over tells the end of a hold of which the Tracer is told what came.
