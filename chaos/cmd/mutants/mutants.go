@@ -111,10 +111,10 @@ var mutants = []mutant{
 			{"handle.go", "if l = pick(loose, list); l == nil {", "if l = pick(anyone, list); l == nil {"}}},
 	{"not-made-good", "an unlock that was counted for another's lost lock stays so",
 		"long,net-fade", "TestAnUnlockThatCountedForALostLockIsMadeGood", "", []edit{
-			{"handle.go", "if a := h.aside; ok && a != nil &&", "if a := h.aside; ok && a == nil &&"}}},
+			{"handle.go", "ok && a != nil && a.unclear[own] > 0", "ok && a != nil && a.unclear[own] < 0"}}},
 	{"permits-not-made-good", "the same of permits",
-		"long,net-fade,semaphore", "TestAReleaseThatCountedForLostPermitsIsMadeGood", "", []edit{
-			{"semaphore.go", "a.owe(p.lease, p.took)", "_ = p"}}},
+		"long,net-fade,semaphore", "TestAReleaseThatCountedForALostPermitIsMadeGood", "", []edit{
+			{"semaphore.go", "s.counted(p.lease, p.took)", "_ = p"}}},
 	{"owners-are-one", "the processes of an owner come in beside those of another",
 		"owned", "TestAnOwnersProcessesHoldTogether", "", []edit{
 			{scripts + "grant.lua", "if held and held ~= marker(e.kind) then", "if held and held ~= marker(e.kind) and not (owned_by(e.kind) and owned_by(shared_by(held))) then"}}},
