@@ -190,10 +190,15 @@ func (c *trial) waits(ops []*op) {
 	}
 }
 
-// excuse is the earliest moment at which something took the hold of o from it that may do so.
+// excuse is the earliest moment at which something took the hold of o from it that may do so. One that was never certain
+// may have been handed on inside its process when it was lost: that counts until it was told.
 func (c *trial) excuse(o *op) (from int64, excused bool) {
+	last := max(o.sure, o.refused)
+	if !o.held() {
+		last = o.ret
+	}
 	for _, f := range c.freed {
-		if f.takes(o) && max(o.sure, o.refused) >= f.from && (!excused || f.from < from) {
+		if f.takes(o) && last >= f.from && (!excused || f.from < from) {
 			from, excused = f.from, true
 		}
 	}

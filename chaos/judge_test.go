@@ -159,6 +159,13 @@ func TestJudgeExcusesWhatWasTakenAway(t *testing.T) {
 	// The number of the robbed hold is handed on inside its process until that is told.
 	require.Empty(t, verdict(taken, false, hold("w1.0", "m", 200, 0, 12, 13, 14), hold("w0.0", "m", 60, 15, 16, 17, 18)).Violations)
 	require.NotEmpty(t, verdict(nil, false, hold("w1.0", "m", 200, 0, 12, 13, 14), hold("w0.0", "m", 60, 15, 16, 17, 18)).Violations)
+	late := func() *op { // lost when the call returned
+		o := hold("w0.0", "m", 60, 15, 16, 17, 18)
+		o.from, o.sure, o.out = 0, 0, outLost
+		return o
+	}
+	require.Empty(t, verdict(taken, false, hold("w1.0", "m", 200, 0, 12, 13, 14), late()).Violations)
+	require.NotEmpty(t, verdict(nil, false, hold("w1.0", "m", 200, 0, 12, 13, 14), late()).Violations)
 	shared := func(from, sure int64, n int64) *op { return hold("w0.0", "m", n, 0, from, sure, sure+1).as(Reader, 1) }
 	require.NotEmpty(t, verdict(taken, false, shared(1, 500, 50), second).Violations, "a reader keeps its hold without the marker")
 	stopped := first(5) // it was stopped before it was robbed, and killed after the store had refused it
