@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/pprof"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,7 +56,7 @@ type worker struct {
 
 	mu      sync.Mutex
 	hands   map[string]*hands   // of the present Client
-	all     []*hands            // of every Client that there was
+	tallies []*tally            // of every Client that there was
 	answers map[int64]chan bool // of the store
 }
 
@@ -71,8 +69,14 @@ type hands struct {
 	sem     *valkeysync.Semaphore
 
 	pools map[string]*pool // by owner, too
-	lost  atomic.Int64     // leases that an unlock has found lost
-	told  atomic.Int64     // and those that OnLost was told of
+	*tally
+}
+
+// tally counts the leases that were lost, of one key and Client.
+type tally struct {
+	key  string
+	lost atomic.Int64 // found lost by an unlock
+	told atomic.Int64 // to OnLost
 }
 
 func newWorker(j job) *worker {
@@ -131,8 +135,10 @@ func (w *worker) run() {
 func (w *worker) take(client *valkeysync.Client) {
 	all := map[string]*hands{}
 	for _, k := range w.Keys {
-		h := &hands{Key: k, client: client, mutexes: map[string]*valkeysync.Mutex{}, pools: map[string]*pool{"": newPool()}}
-		opts := []valkeysync.Option{valkeysync.WithTracer(&w.asker), valkeysync.WithOnLost(func(string, error) { h.told.Add(1) })}
+		t := &tally{key: k.Name}
+		h := &hands{Key: k, client: client, mutexes: map[string]*valkeysync.Mutex{}, pools: map[string]*pool{"": newPool()}, tally: t}
+		opts := []valkeysync.Option{valkeysync.WithTracer(&w.asker), valkeysync.WithOnLost(func(string, error) { t.told.Add(1) })}
+		w.tallies = append(w.tallies, t)
 		switch k.Kind {
 		case "mutex":
 			h.mutexes[""] = client.Mutex(k.Name, opts...)
@@ -149,15 +155,14 @@ func (w *worker) take(client *valkeysync.Client) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hands = all
-	w.all = slices.AppendSeq(w.all, maps.Values(all))
 }
 
 // losses are told: to OnLost at least as often as an unlock has found one. All operations have ended, and all Clients
 // are closed.
 func (w *worker) losses() {
-	for _, h := range w.all {
-		if lost, told := h.lost.Load(), h.told.Load(); told < lost {
-			w.wrong(0, "%s: %d leases were lost, and OnLost told of %d", h.Name, lost, told)
+	for _, t := range w.tallies {
+		if lost, told := t.lost.Load(), t.told.Load(); told < lost {
+			w.wrong(0, "%s: %d leases were lost, and OnLost told of %d", t.key, lost, told)
 		}
 	}
 }
