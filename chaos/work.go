@@ -134,17 +134,9 @@ func (o *operation) begin(after int64) (call int64) {
 
 // take tells what came of a call. It reports whether the lock is held.
 func (o *operation) take(held context.Context, err error) bool {
-	w, t := o.w, now()
+	t := now()
 	if err != nil {
-		for _, p := range o.each() {
-			w.tell(event{What: evFail, ID: p.id, T: t, Err: classify(err)})
-		}
-		switch { // what is refused at once would make a goroutine spin
-		case errors.Is(err, valkeysync.ErrClosed):
-			time.Sleep(100 * time.Millisecond)
-		case fatal(err):
-			time.Sleep(20 * time.Millisecond)
-		}
+		o.fails(t, err)
 		return false
 	}
 	o.held = held
@@ -153,9 +145,22 @@ func (o *operation) take(held context.Context, err error) bool {
 	}
 	o.certain()
 	for _, p := range o.each() {
-		w.tell(event{What: evGot, ID: p.id, T: t, Token: p.lease.Token(), From: p.sure})
+		o.w.tell(event{What: evGot, ID: p.id, T: t, Token: p.lease.Token(), From: p.sure})
 	}
 	return true
+}
+
+// fails tells of a call without the lock.
+func (o *operation) fails(t int64, err error) {
+	for _, p := range o.each() {
+		o.w.tell(event{What: evFail, ID: p.id, T: t, Err: classify(err)})
+	}
+	switch { // what is refused at once would make a goroutine spin
+	case errors.Is(err, valkeysync.ErrClosed):
+		time.Sleep(100 * time.Millisecond)
+	case fatal(err):
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // find finds the leases of what is held, in its context. (Of what has none the Tracer has been told.)
@@ -210,7 +215,7 @@ func (o *operation) runDo(ctx context.Context) {
 		o.w.wrong(o.id, "Do returns without an error and without having called its function")
 		return
 	case !ran:
-		o.take(nil, err)
+		o.fails(now(), err)
 		return
 	case e.ID == 0:
 		return
