@@ -74,7 +74,7 @@ func TestNothingGoesWrongWhateverFails(t *testing.T) {
 	for _, row := range rows {
 		wg.Go(func() {
 			for _, seed := range row {
-				runSeed(t, seed, dir)
+				runPlan(t, PlanFor(seed, *lengthFlag), dir)
 			}
 		})
 	}
@@ -84,8 +84,8 @@ func TestNothingGoesWrongWhateverFails(t *testing.T) {
 	}
 }
 
-func runSeed(t *testing.T, seed uint64, dir string) {
-	plan := PlanFor(seed, *lengthFlag)
+func runPlan(t *testing.T, plan Plan, dir string) {
+	seed := plan.Seed
 	res, err := Run(plan, dir)
 	if err != nil {
 		t.Errorf("%v\n%v\nlogs in %s", err, plan, Dir(dir, seed))

@@ -26,7 +26,7 @@ type hand struct {
 
 // hire starts a worker.
 func (w *World) hire(slot, life int) (*hand, error) {
-	j := w.plan.job(slot, life, w.proxies[slot].Addr())
+	j := w.job(slot, life)
 	text, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
@@ -86,6 +86,17 @@ func (w *World) hire(slot, life int) (*hand, error) {
 	}
 	h.proc = cmd.Process
 	return h, nil
+}
+
+func (w *World) job(slot, life int) job {
+	ways := w.ways(slot, -1)
+	j := w.plan.job(slot, life, ways[0].Addr())
+	if w.plan.Servers > 0 {
+		for _, p := range ways {
+			j.Addrs = append(j.Addrs, p.Addr())
+		}
+	}
+	return j
 }
 
 // tell gives an order. One that ended meanwhile does not hear it.

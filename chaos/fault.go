@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -32,8 +33,8 @@ func (w *World) do(f Fault) {
 	case ServerKill:
 		w.restart(f)
 	case ServerStop:
-		w.frozen(true)
-		undo = func() { w.frozen(false) }
+		w.frozen(f.Server, true)
+		undo = func() { w.frozen(f.Server, false) }
 	case NetFade:
 		undo = w.fade(&f)
 	case NetCut, NetReset, NetHole, NetDelay, NetRefuse, LoseOne:
@@ -72,38 +73,52 @@ func (w *World) replace(f Fault) {
 	w.hands[f.Slot] = h
 }
 
-// restart kills the server and starts it again.
+// restart kills a server and starts it again.
 func (w *World) restart(f Fault) {
 	w.serving.Lock()
 	defer w.serving.Unlock()
 	from, since := now(), time.Now().UnixMicro()
-	w.server.Kill()
+	w.servers[f.Server].Kill()
+	killed := time.Now()
 	w.sleep(f.For)
-	w.server.Restart()
+	w.servers[f.Server].Restart()
 	if !w.plan.Persist {
-		w.record.free(freed{from: from, to: now(), since: since, until: time.Now().UnixMicro(), what: f.Kind})
+		lost := freed{from: from, to: now(), since: since, until: time.Now().UnixMicro(), what: f.Kind}
+		if w.plan.Servers > 0 {
+			// Nobody need be told, for most holds outlive it; and it had promised nothing to whoever asked afterwards. The
+			// number may be another server's, which had an eighth of the lease to answer.
+			lost.since, lost.until = 0, min(lost.until, killed.Add(w.plan.longestLease()/8).UnixMicro())
+		}
+		w.record.free(lost)
 	}
 }
 
-func (w *World) frozen(on bool) {
+func (w *World) frozen(i int, on bool) {
 	w.serving.Lock()
 	defer w.serving.Unlock()
-	if w.server.Pid() == 0 {
+	if w.servers[i].Pid() == 0 {
 		return
 	}
 	if on {
-		w.server.Freeze()
+		w.servers[i].Freeze()
 	} else {
-		w.server.Thaw()
+		w.servers[i].Thaw()
 	}
+}
+
+// ways are the proxies between a worker and a server; -1: all of them.
+func (w *World) ways(slot, server int) (ways []*proxy.Proxy) {
+	for i, p := range w.proxies {
+		if n := len(w.servers); (slot < 0 || i/n == slot) && (server < 0 || i%n == server) {
+			ways = append(ways, p)
+		}
+	}
+	return ways
 }
 
 // network lets the proxies of one worker or of all do harm.
 func (w *World) network(f Fault) (undo func()) {
-	ps := w.proxies
-	if f.Slot >= 0 {
-		ps = ps[f.Slot : f.Slot+1]
-	}
+	ps := w.ways(f.Slot, f.Server)
 	directions := []proxy.Direction{proxy.ToServer, proxy.ToClient, proxy.Both}
 	roles := [][]proxy.Role{{proxy.Commands}, {proxy.Messages}, {proxy.Commands, proxy.Messages}}
 	d, rs := pick(f.Arg, directions...), pick(f.Arg/4, roles...)
@@ -151,21 +166,31 @@ func (w *World) network(f Fault) (undo func()) {
 	}
 }
 
-// fade has the replies of one worker come later, and then nothing of its commands pass, while messages go
-// on arriving or not. What is left of the fault's time is for the second part.
+// fade has the replies to one worker come later, and then nothing of its commands pass, while messages go
+// on arriving or not. What is left of the fault's time is for the second part. Of several servers one stays: it is no
+// majority.
 func (w *World) fade(f *Fault) (undo func()) {
-	p := w.proxies[f.Slot]
-	p.SetDelayRole(proxy.Commands, 0, ms(int64(100+f.Arg%350)))
+	ways := w.ways(f.Slot, -1)
+	if len(ways) > 1 {
+		ways = slices.Delete(ways, f.Server, f.Server+1)
+	}
+	for _, p := range ways {
+		p.SetDelayRole(proxy.Commands, 0, ms(int64(100+f.Arg%350)))
+	}
 	w.sleep(f.For / 3)
 	f.For -= f.For / 3
-	p.BlackholeRole(proxy.Commands, proxy.Both, true)
-	if f.Arg/512%2 == 0 {
-		p.BlackholeRole(proxy.Messages, proxy.Both, true)
+	for _, p := range ways {
+		p.BlackholeRole(proxy.Commands, proxy.Both, true)
+		if f.Arg/512%2 == 0 {
+			p.BlackholeRole(proxy.Messages, proxy.Both, true)
+		}
+		p.SetDelayRole(proxy.Commands, 0, 0)
 	}
-	p.SetDelayRole(proxy.Commands, 0, 0)
 	return func() {
-		p.BlackholeRole(proxy.Commands, proxy.Both, false)
-		p.BlackholeRole(proxy.Messages, proxy.Both, false)
+		for _, p := range ways {
+			p.BlackholeRole(proxy.Commands, proxy.Both, false)
+			p.BlackholeRole(proxy.Messages, proxy.Both, false)
+		}
 	}
 }
 
@@ -265,9 +290,11 @@ func (w *World) admin(args ...string) {
 
 // heal undoes everything.
 func (w *World) heal() error {
-	w.frozen(false)
-	if w.server.Pid() == 0 {
-		w.server.Restart()
+	for i, s := range w.servers {
+		w.frozen(i, false)
+		if s.Pid() == 0 {
+			s.Restart()
+		}
 	}
 	w.notify()
 	w.admin("CONFIG", "SET", "maxmemory", "0")

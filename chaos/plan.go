@@ -17,6 +17,7 @@ type Plan struct {
 	Persist  bool          // the server keeps its data over a restart
 	Notify   bool          // keyspace notifications are on
 	Length   time.Duration // of the time in which faults happen
+	Servers  int           // of a Quorum; 0: one, and no Quorum
 	Workers  int
 	Busy     int    // goroutines of a worker
 	Holds    string // short, mixed, long
@@ -30,11 +31,12 @@ type Plan struct {
 
 // Fault is one thing that goes wrong.
 type Fault struct {
-	At   time.Duration // since the workers began
-	For  time.Duration // until it is undone
-	Kind Kind
-	Slot int // the worker that it hits; -1: all
-	Arg  int // what the kind makes of it
+	At     time.Duration // since the workers began
+	For    time.Duration // until it is undone
+	Kind   Kind
+	Slot   int // the worker that it hits; -1: all
+	Server int // the server that it hits, or the way to it; -1: all. NetFade: the one of several that it spares
+	Arg    int // what the kind makes of it
 }
 
 func (f Fault) String() string {
@@ -42,7 +44,7 @@ func (f Fault) String() string {
 	if f.Slot >= 0 {
 		who = fmt.Sprintf("w%d", f.Slot)
 	}
-	return fmt.Sprintf("%6dms %-16s %-3s for %4dms arg %d", f.At.Milliseconds(), f.Kind, who, f.For.Milliseconds(), f.Arg)
+	return fmt.Sprintf("%6dms %-16s %-3s s%d for %4dms arg %d", f.At.Milliseconds(), f.Kind, who, f.Server, f.For.Milliseconds(), f.Arg)
 }
 
 // Kind is a kind of fault.
@@ -255,10 +257,10 @@ func (p Plan) serverArgs() []string {
 const notifyFlags = "Kgxe"
 
 // Has: all of these words say something of the plan: a kind of fault or of lock, of holds, of server;
-// persist, notify, queue, gentle, owned; grace-off or grace-on of all workers.
+// persist, notify, queue, gentle, owned, quorum; grace-off or grace-on of all workers.
 func (p Plan) Has(words ...string) bool {
 	have := map[string]bool{
-		p.Holds: true, string(p.Flavor): true, "persist": p.Persist, "notify": p.Notify, "queue": p.Queue, "gentle": p.Gentle,
+		p.Holds: true, string(p.Flavor): true, "persist": p.Persist, "notify": p.Notify, "queue": p.Queue, "gentle": p.Gentle, "quorum": p.Servers > 0,
 		"grace-off": slices.Max(p.Graces) == 0, "grace-on": slices.Min(p.Graces) > 0,
 	}
 	for _, f := range p.Schedule {
@@ -274,8 +276,8 @@ func (p Plan) Has(words ...string) bool {
 // String describes the world and its schedule.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, persistence %v, notifications %v, %d workers of %d, %s holds, keys %v, leases %v, graces %v, in order %v, gentle %v, %v of faults",
-		p.Seed, p.Flavor, p.Persist, p.Notify, p.Workers, p.Busy, p.Holds, p.Keys, p.Leases, p.Graces, p.Queue, p.Gentle, p.Length)
+	fmt.Fprintf(&b, "seed %d: %d %s, persistence %v, notifications %v, %d workers of %d, %s holds, keys %v, leases %v, graces %v, in order %v, gentle %v, %v of faults",
+		p.Seed, max(p.Servers, 1), p.Flavor, p.Persist, p.Notify, p.Workers, p.Busy, p.Holds, p.Keys, p.Leases, p.Graces, p.Queue, p.Gentle, p.Length)
 	for _, f := range p.Schedule {
 		fmt.Fprintf(&b, "\n  %v", f)
 	}

@@ -103,6 +103,7 @@ type job struct {
 	Slot, Life int // which worker, and how often it was replaced
 	Seed       uint64
 	Addr       string
+	Addrs      []string // of the servers of a Quorum, in place of Addr
 	Keys       []Key
 	Goroutines int
 	Holds      string // short, mixed, long

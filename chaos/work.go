@@ -45,7 +45,7 @@ func (w *worker) draw(rng *rand.Rand) *operation {
 		o.form = plain
 	case n < 60:
 		o.form = during
-	case n < 64 && key.Kind == "mutex":
+	case n < 64 && key.Kind == "mutex" && len(w.Addrs) == 0: // a Quorum has no LockAll
 		o.form = several
 		for _, k := range w.Keys {
 			if k.Kind == "mutex" && k.Name != key.Name && rng.IntN(3) > 0 {

@@ -3,8 +3,10 @@ package chaos
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -60,11 +62,21 @@ type worker struct {
 	answers map[int64]chan bool // of the store
 }
 
+// mutex is a Mutex or a QuorumMutex.
+type mutex interface {
+	sync.Locker
+	TryLock() bool
+	LockContext(ctx context.Context) (context.Context, error)
+	TryLockContext(ctx context.Context) (context.Context, error)
+	UnlockContext(ctx context.Context) error
+	Do(ctx context.Context, fn func(ctx context.Context) error) error
+}
+
 // hands are the handles of one key that all goroutines of the process share.
 type hands struct {
 	Key
 	client  *valkeysync.Client
-	mutexes map[string]*valkeysync.Mutex // by owner; "": of none
+	mutexes map[string]mutex // by owner; "": of none
 	rw      *valkeysync.RWMutex
 	sem     *valkeysync.Semaphore
 
@@ -89,8 +101,7 @@ func newWorker(j job) *worker {
 func (w *worker) run() {
 	go w.listen()
 	before := runtime.NumGoroutine()
-	server, client := w.connect()
-	w.take(client)
+	end := w.begin()
 	w.tell(event{What: evReady, T: now(), Goroutines: before})
 
 	var wg sync.WaitGroup
@@ -115,9 +126,8 @@ func (w *worker) run() {
 	for over := false; !over; {
 		select {
 		case <-w.swap:
-			w.end(server, client)
-			server, client = w.connect()
-			w.take(client)
+			end()
+			end = w.begin()
 		case <-working:
 			over = true
 		}
@@ -126,19 +136,38 @@ func (w *worker) run() {
 	w.tell(event{What: evIdle, T: now(), Goroutines: left, Heap: heap()})
 
 	<-w.close
-	w.end(server, client)
+	end()
 	w.losses()
 	w.tell(event{What: evClosed, T: now(), Goroutines: settled(before), Heap: heap()})
+}
+
+// begin makes the Client, or what the job wants in its place, and its handles. end closes it.
+func (w *worker) begin() (end func()) {
+	if len(w.Addrs) > 0 {
+		return w.beginQuorum()
+	}
+	server, client := w.connect(w.Addr)
+	w.take(client)
+	return func() {
+		w.end(client)
+		server.Close()
+	}
+}
+
+// handsOf are the hands of a key, still without handles, and the options of these.
+func (w *worker) handsOf(k Key) (*hands, []valkeysync.Option) {
+	t := &tally{key: k.Name}
+	w.tallies = append(w.tallies, t)
+	h := &hands{Key: k, mutexes: map[string]mutex{}, pools: map[string]*pool{"": newPool()}, tally: t}
+	return h, []valkeysync.Option{valkeysync.WithTracer(&w.asker), valkeysync.WithOnLost(func(string, error) { t.told.Add(1) })}
 }
 
 // take makes the handles of a new Client.
 func (w *worker) take(client *valkeysync.Client) {
 	all := map[string]*hands{}
 	for _, k := range w.Keys {
-		t := &tally{key: k.Name}
-		h := &hands{Key: k, client: client, mutexes: map[string]*valkeysync.Mutex{}, pools: map[string]*pool{"": newPool()}, tally: t}
-		opts := []valkeysync.Option{valkeysync.WithTracer(&w.asker), valkeysync.WithOnLost(func(string, error) { t.told.Add(1) })}
-		w.tallies = append(w.tallies, t)
+		h, opts := w.handsOf(k)
+		h.client = client
 		switch k.Kind {
 		case "mutex":
 			h.mutexes[""] = client.Mutex(k.Name, opts...)
@@ -167,8 +196,8 @@ func (w *worker) losses() {
 	}
 }
 
-// end closes a Client, and what it stood on.
-func (w *worker) end(server valkey.Client, client *valkeysync.Client) {
+// end closes a Client or a Quorum.
+func (w *worker) end(client io.Closer) {
 	began := time.Now()
 	if err := client.Close(); err != nil {
 		w.wrong(0, "Close: %v", err)
@@ -177,14 +206,13 @@ func (w *worker) end(server valkey.Client, client *valkeysync.Client) {
 	if d := time.Since(began); d > limit {
 		w.wrong(0, "Close took %v", d)
 	}
-	server.Close()
 }
 
-// connect makes the Clients. A worker may be born while nothing answers: it tries until something does.
-func (w *worker) connect() (valkey.Client, *valkeysync.Client) {
+// connect makes the Clients of one server. A worker may be born while nothing answers: it tries until something does.
+func (w *worker) connect(addr string) (valkey.Client, *valkeysync.Client) {
 	for {
 		server, err := valkey.NewClient(valkey.ClientOption{
-			InitAddress: []string{w.Addr}, Username: user(w.Slot), Password: password, ForceSingleClient: true, DisableCache: true,
+			InitAddress: []string{addr}, Username: user(w.Slot), Password: password, ForceSingleClient: true, DisableCache: true,
 			ConnWriteTimeout: connLimit,
 		})
 		if err == nil {

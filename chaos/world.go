@@ -17,8 +17,9 @@ import (
 type World struct {
 	plan    Plan
 	dir     string
-	server  *testserver.Server
-	proxies []*proxy.Proxy
+	server  *testserver.Server   // the first, and in most worlds the only one
+	servers []*testserver.Server // all
+	proxies []*proxy.Proxy       // by worker, and then by server
 	record  *record
 	over    chan struct{} // no more faults
 	resting sync.Once
@@ -57,15 +58,26 @@ func Run(plan Plan, dir string) (res *Result, err error) {
 		}
 	}()
 	defer w.end()
-	if w.server, err = testserver.Launch(plan.Flavor, dir, plan.serverArgs()...); err != nil {
-		return nil, err
-	}
-	for range plan.Workers {
-		p, err := proxy.Listen(w.server.Addr())
+	for i := range max(plan.Servers, 1) {
+		home := filepath.Join(dir, fmt.Sprintf("server-%d", i))
+		if err := os.Mkdir(home, 0o755); err != nil {
+			return nil, err
+		}
+		s, err := testserver.Launch(plan.Flavor, home, plan.serverArgs()...)
 		if err != nil {
 			return nil, err
 		}
-		w.proxies = append(w.proxies, p)
+		w.servers = append(w.servers, s)
+	}
+	w.server = w.servers[0]
+	for range plan.Workers {
+		for _, s := range w.servers {
+			p, err := proxy.Listen(s.Addr())
+			if err != nil {
+				return nil, err
+			}
+			w.proxies = append(w.proxies, p)
+		}
 	}
 	for slot := range w.hands {
 		if w.hands[slot], err = w.hire(slot, 0); err != nil {
@@ -174,14 +186,18 @@ func (w *World) windDown(res *Result) {
 		res.violate("%v; %s\n%s", err, w.standing(), strings.Join(w.waiting(), "\n"))
 		return
 	}
-	w.leftKeys(res)
-	w.leftChannels(res, len(w.hands), "before Close")
+	for _, s := range w.servers {
+		w.leftKeys(s, res)
+		w.leftChannels(s, res, len(w.hands), "before Close")
+	}
 	w.each(func(h *hand) { h.tell(order{Do: "close"}) })
 	if err := w.await(15*time.Second, "all workers have closed", all(func(r *record) map[string]event { return r.closed })); err != nil {
 		res.violate("%v", err)
 		return
 	}
-	w.leftChannels(res, 0, "after Close")
+	for _, s := range w.servers {
+		w.leftChannels(s, res, 0, "after Close")
+	}
 	w.each(func(h *hand) { <-h.exited })
 }
 
@@ -193,23 +209,23 @@ func (w *World) each(f func(h *hand)) {
 
 // leftKeys: all locks are free, nobody who lives is queued, and what is left has an expiry. What a killed
 // worker held may take until its lease ends.
-func (w *World) leftKeys(res *Result) {
+func (w *World) leftKeys(s *testserver.Server, res *Result) {
 	limit := time.Now().Add(w.plan.longestLease() + 3*time.Second)
 	for {
 		var left []string
-		keys, err := w.strings("KEYS", "*")
+		keys, err := list(s, "KEYS", "*")
 		if err != nil {
 			res.violate("KEYS: %v", err)
 			return
 		}
 		for _, k := range keys {
-			reply, err := w.server.Do("PTTL", k)
+			reply, err := s.Do("PTTL", k)
 			if err != nil {
 				res.violate("PTTL: %v", err)
 				return
 			}
 			ttl, _ := reply.AsInt64()
-			if ttl == -1 || ttl >= 0 && !strings.HasSuffix(k, ":fence") && !w.ofTheDead(k) {
+			if ttl == -1 || ttl >= 0 && !strings.HasSuffix(k, ":fence") && !w.ofTheDead(s, k) {
 				left = append(left, fmt.Sprintf("%s (%d ms)", k, ttl))
 			}
 		}
@@ -225,11 +241,11 @@ func (w *World) leftKeys(res *Result) {
 }
 
 // ofTheDead: a queue in which only those are who were killed. The next who wants the lock drops them.
-func (w *World) ofTheDead(key string) bool {
+func (w *World) ofTheDead(s *testserver.Server, key string) bool {
 	if !strings.HasSuffix(key, ":queue") {
 		return false
 	}
-	entries, err := w.strings("ZRANGE", key, "0", "-1")
+	entries, err := list(s, "ZRANGE", key, "0", "-1")
 	return err == nil && !slices.ContainsFunc(entries, func(entry string) bool {
 		return slices.ContainsFunc(w.hands, func(h *hand) bool { return strings.HasSuffix(entry, " "+h.who) })
 	})
@@ -239,19 +255,21 @@ func (w *World) ofTheDead(key string) bool {
 // and no more. Channels of keys that
 // are not watched any more may stay for a while, since a Client never unsubscribes but connects anew; in
 // every eighth world that is waited for.
-func (w *World) leftChannels(res *Result, clients int, when string) {
+func (w *World) leftChannels(s *testserver.Server, res *Result, clients int, when string) {
 	all := clients == 0 || w.plan.Seed%8 == 0
 	limit := time.Now().Add(5 * time.Second)
 	if clients > 0 && all {
 		limit = time.Now().Add(15 * time.Second)
 	}
 	for {
-		channels, err := w.strings("PUBSUB", "CHANNELS")
+		channels, err := list(s, "PUBSUB", "CHANNELS")
 		channels = slices.DeleteFunc(channels, func(c string) bool {
 			return clients > 0 && strings.HasPrefix(c, "__keyspace@0__:valkeysync:probe:") // stays as long as the Client
 		})
 		if !all {
-			channels = slices.DeleteFunc(channels, func(c string) bool { return strings.HasPrefix(c, "__keyspace@") })
+			channels = slices.DeleteFunc(channels, func(c string) bool {
+				return strings.HasPrefix(c, "__keyspace@") || strings.HasPrefix(c, "valkeysync:quorum:")
+			})
 		}
 		if err == nil && len(channels) == 2*clients {
 			return
@@ -264,8 +282,8 @@ func (w *World) leftChannels(res *Result, clients int, when string) {
 	}
 }
 
-func (w *World) strings(args ...string) ([]string, error) {
-	reply, err := w.server.Do(args...)
+func list(s *testserver.Server, args ...string) ([]string, error) {
+	reply, err := s.Do(args...)
 	if err != nil {
 		return nil, err
 	}
@@ -275,11 +293,13 @@ func (w *World) strings(args ...string) ([]string, error) {
 // standing is what the server has of the locks, for whoever looks for what went wrong.
 func (w *World) standing() string {
 	var b strings.Builder
-	for _, k := range w.plan.Keys {
-		base := "{" + k.Name + "}"
-		for _, args := range [][]string{{"GET", k.Name}, {"PTTL", k.Name}, {"ZRANGE", base + ":queue", "0", "-1"}, {"ZRANGE", base + ":shared", "0", "-1", "WITHSCORES"}} {
-			reply, err := w.server.Do(args...)
-			fmt.Fprintf(&b, "%v: %v %v; ", args, reply.String(), err)
+	for _, s := range w.servers {
+		for _, k := range w.plan.Keys {
+			base := "{" + k.Name + "}"
+			for _, args := range [][]string{{"GET", k.Name}, {"PTTL", k.Name}, {"ZRANGE", base + ":queue", "0", "-1"}, {"ZRANGE", base + ":shared", "0", "-1", "WITHSCORES"}} {
+				reply, err := s.Do(args...)
+				fmt.Fprintf(&b, "%v: %v %v; ", args, reply.String(), err)
+			}
 		}
 	}
 	return b.String()
@@ -316,8 +336,8 @@ func (w *World) end() {
 	for _, p := range w.proxies {
 		p.Close()
 	}
-	if w.server != nil {
-		w.server.Close()
+	for _, s := range w.servers {
+		s.Close()
 	}
 }
 

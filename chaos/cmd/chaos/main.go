@@ -54,7 +54,7 @@ func main() {
 				if *worlds > 0 && s >= *seed+*worlds {
 					return
 				}
-				plan := chaos.PlanFor(s, *length)
+				plan := chaos.AnyPlanFor(s, *length)
 				if *with != "" && !plan.Has(strings.Split(*with, ",")...) {
 					continue
 				}

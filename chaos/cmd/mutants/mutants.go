@@ -131,25 +131,25 @@ var mutants = []mutant{
 		"long,net-fade", "TestDoNeverRunsWithoutTheLock", "", []edit{
 			{"handle.go", "err = errors.Join(err, end)", "_ = end"}}},
 	{"quorum-token-not-spread", "a lock on several servers is told before a majority knows its token",
-		"", "TestQuorumTokensRiseThoughTheHolderDied", "", []edit{
+		"quorum", "TestQuorumTokensRiseThoughTheHolderDied", "", []edit{
 			{"quorum_take.go", "\ts.eachLocked(func(p *share) bool { return p.yes && !p.marked }, s.mark)\n\treturn s.await(done, s.settled(marked)) && s.count(marked) >= s.q.need &&", "\t_ = marked\n\treturn"}}},
 	{"quorum-drops-what-answered", "an attempt without a majority is undone only where it was confirmed",
-		"", "TestQuorumWithoutAMajorityLeavesNothing|TestQuorumRequestsThatComeLate", "", []edit{
+		"quorum", "TestQuorumWithoutAMajorityLeavesNothing|TestQuorumRequestsThatComeLate", "", []edit{
 			{"quorum_drop.go", "p.number == 0 && !p.marked && p.open == 0 && !p.unsure", "!p.yes"}}},
 	{"quorum-drops-once", "an attempt is undone once, whatever of it may still be under way",
-		"", "TestQuorumRequestsThatComeLate", "", []edit{
+		"quorum", "TestQuorumRequestsThatComeLate", "", []edit{
 			{"quorum_drop.go", "done = quiet == nil && (!p.unsure || wait <= 0)", "done = true"}}},
 	{"quorum-repairs-alone", "the key is set again wherever it is gone, whether or not a majority has it",
-		"", "TestQuorumLosesWithAMajority", "", []edit{
+		"quorum", "TestQuorumLosesWithAMajority", "", []edit{
 			{"quorum_hold.go", " || s.count(func(p *share) bool { return p.kept == round }) < s.q.need", ""},
 			{"quorum_hold.go", "s.count(func(p *share) bool { return p.no }) > len(s.parts)-s.q.need", "s.count(func(p *share) bool { return p.no && p.reply.Holder != \"\" }) > len(s.parts)-s.q.need"}}},
 	{"quorum-of-one", "a hold is certain as long as one server is bound",
-		"", "TestQuorumIsLostWhenNoMajorityAnswers", "", []edit{
+		"quorum", "TestQuorumIsLostWhenNoMajorityAnswers", "", []edit{
 			{"quorum_stake.go", "ends[s.q.need-1]", "ends[0]"}}},
 	{"quorum-turnstile-unwatched", "who waits at a turnstile does not look whether its server is there",
-		"", "TestQuorumGoesOnWithoutTheTurnstile", "", []edit{
+		"quorum", "TestQuorumGoesOnWithoutTheTurnstile", "", []edit{
 			{"quorum_turnstile.go", "\t\t\tgone()\n", "\t\t\t_ = gone\n"}}},
 	{"quorum-without-turnstile", "who is refused tries again at once, beside all others",
-		"", "TestQuorumServesACrowd", "", []edit{
+		"quorum", "TestQuorumServesACrowd", "", []edit{
 			{"quorum_turnstile.go", "m.away.Load() || ctx.Err() != nil", "true"}}},
 }
