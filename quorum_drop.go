@@ -115,8 +115,8 @@ func (s *stake) meetLocked(r protocol.Reply) {
 	}
 }
 
-// giveBack ends the acquisition. It blocks until a majority has answered; as long as release.run does otherwise,
-// and then goes on in the background.
+// giveBack ends the acquisition. It blocks until its outcome is known; as long as release.run does otherwise, and then
+// goes on in the background.
 func (s *stake) giveBack(ctx context.Context, l *Lease) (decided bool, err error) {
 	s.lock()
 	s.endLocked()

@@ -64,8 +64,8 @@ func (m *QuorumMutex) Lock() { m.mustLock(protocol.Exclusive) }
 // eighth of the lease (a second at most), and does not wait for the lock. It panics where Lock does.
 func (m *QuorumMutex) TryLock() bool { return m.tryLock(protocol.Exclusive) }
 
-// Unlock unlocks m. It panics if m is not locked. It blocks until a majority of the servers has answered, for 2 s
-// at most, and goes on in the background, at the others in any case; what cannot be given back lapses with its
+// Unlock unlocks m. It panics if m is not locked. It blocks until a majority of the servers has given it back, for
+// 2 s at most, and goes on in the background, at the others in any case; what cannot be given back lapses with its
 // lease. See [Mutex.Unlock].
 func (m *QuorumMutex) Unlock() { m.mustUnlock("unlock of unlocked mutex") }
 
@@ -90,7 +90,8 @@ func (m *QuorumMutex) TryLockContext(ctx context.Context) (context.Context, erro
 }
 
 // UnlockContext unlocks m; where ctx comes from this lock, that acquisition and no other. It works with a ctx
-// that has ended: then it blocks as Unlock does, otherwise until ctx ends or a majority has answered.
+// that has ended: then it blocks as Unlock does, otherwise until ctx ends or a majority has given it back, or so many had
+// lost it that none can. Where a bare majority had it, that takes the answer of each.
 //
 // Errors: as of [Mutex.UnlockContext]; those of the servers in a *QuorumError.
 func (m *QuorumMutex) UnlockContext(ctx context.Context) error { return m.unlockContext(ctx) }
