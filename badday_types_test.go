@@ -120,9 +120,7 @@ func TestMembersThatAreNotOurs(t *testing.T) {
 				first, second := p.make(on(t, s), 0, key), p.make(on(t, s), 1, key)
 				spoil := func() {
 					command(t, s, "ZADD", "{"+key+"}:queue", "1", "not ours", "2", "", "1e16", "nor this")
-					if p.name != "mutex" { // which has no shared holds, and leaves them alone
-						command(t, s, "ZADD", "{"+key+"}:shared", "1", "not ours")
-					}
+					command(t, s, "ZADD", "{"+key+"}:shared", "1", "not ours")
 				}
 				look := on(t, s)
 				spoil()
@@ -147,6 +145,9 @@ func TestMembersThatAreNotOurs(t *testing.T) {
 				spoil()
 				first.Unlock()
 				within(t, soon, "the second has had it", func() { <-done })
+				if p.name == "mutex" { // which has no shared holds, and leaves them alone
+					command(t, s, "DEL", "{"+key+"}:shared")
+				}
 				nothingLeft(t, s, key)
 			}})
 		}

@@ -122,6 +122,40 @@ func TestAnOwnerInsideAProcess(t *testing.T) {
 	})
 }
 
+// The marker that stands for an owner's holds can be deleted by hand. Nobody of ours takes that for their end, and the
+// next renewal sets it again: who was in does not find out by a lower token that another was in between.
+func TestDeletedMarkerOfAnOwnerComesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		const lease = 3 * time.Second
+		m, beside := b.client(WithLease(lease)).Mutex("orders", WithOwner("w")), b.client(WithLease(lease)).Mutex("orders", WithOwner("w"))
+		others := []*Mutex{b.client().Mutex("orders"), b.client().Mutex("orders", WithOwner("other"))}
+		held, err := m.LockContext(t.Context())
+		require.NoError(t, err)
+		b.Del("orders")
+		for _, other := range others {
+			require.False(t, other.TryLock())
+		}
+		soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err = b.client().LockAll(soon, "orders", "others")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		require.True(t, beside.TryLock(), "the others have left, and the owner's holds are the only ones")
+		require.True(t, b.Exists("orders"))
+		beside.Unlock()
+
+		b.Del("orders")
+		waits := lockAsync(t.Context(), others[0])
+		time.Sleep(2 * lease)
+		notYet(t, waits)
+		require.True(t, b.Exists("orders"))
+		require.NoError(t, held.Err())
+		b.Del("orders")
+		require.NoError(t, m.UnlockContext(held))
+		require.NoError(t, others[0].UnlockContext(now(t, waits)))
+	})
+}
+
 // The answer to an owner's request is lost while another of it holds: it holds once, and leaves once.
 func TestAnOwnersRequestIsRepeated(t *testing.T) {
 	for name, bend := range map[string]relay{"request lost": loseRequest, "reply lost": loseReply, "silent": swallowReply} {

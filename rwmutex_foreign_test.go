@@ -61,6 +61,8 @@ func TestDeletedMarkerOfReadersComesBack(t *testing.T) {
 		require.NoError(t, err)
 		b.Del("config")
 		require.False(t, other.TryLock())
+		_, err = b.client().Mutex("config").TryLockContext(t.Context())
+		require.ErrorIs(t, err, ErrMismatch)
 		b.Del("config")
 		time.Sleep(lease)
 		require.True(t, b.Exists("config"))

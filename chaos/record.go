@@ -68,16 +68,15 @@ type freed struct {
 	what     Kind
 }
 
-// takes: o's hold may have been there, and be gone. The lock key of readers and permits is a marker only: without it
-// their holds go on, and nobody of ours gets in. Without that of an owner's processes others do get in, or its next
-// renewal has it stand again.
+// takes: o's hold may have been there, and be gone. The lock key of readers, permits and an owner's processes is a
+// marker only: without it their holds go on, and nobody of ours gets in.
 func (f freed) takes(o *op) bool {
-	return (f.key == "" || f.key == o.key) && o.token>>10 <= f.until && (f.what != DeleteKey || o.mode == Exclusive || o.owner != "")
+	return (f.key == "" || f.key == o.key) && o.token>>10 <= f.until && (f.what != DeleteKey || o.mode == Exclusive && o.owner == "")
 }
 
 // ends: o's hold was there, and is gone.
 func (f freed) ends(o *op) bool {
-	return f.takes(o) && o.token>>10 < f.since && (f.what != DeleteKey || o.owner == "")
+	return f.takes(o) && o.token>>10 < f.since
 }
 
 // record is what happened in a world.

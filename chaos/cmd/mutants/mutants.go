@@ -86,8 +86,8 @@ var mutants = []mutant{
 		"rwmutex,long", "TestDeletedMarkerOfReadersComesBack|TestReadersAndPlainHoldersExcludeEachOther|TestForeignSetOverTheMarkerEndsTheReaders", "", []edit{
 			{scripts + "write.lua", "left = longest and int(math.max(longest - now, 1))", "left = longest and 150"},
 			{scripts + "write.lua", "mark(e.kind, only and ms)", "mark(e.kind, only and 150)"},
-			{scripts + "acquire_alone.lua", "call('ZCARD', shared) == 0", "true"},
-			{scripts + "grant.lua", "return not held and (e.kind == 'm' or call('ZCARD', shared) == 0)", "return not held"}}},
+			{scripts + "acquire_free.lua", "call('EXISTS', lock, queue, shared)", "call('EXISTS', lock, queue)"},
+			{scripts + "grant.lua", "return not held and not sharing()", "return not held"}}},
 	{"late-requests", "a request that comes after its own leave is run",
 		"lose-one", "TestARequestThatComesTooLateIsRefused", "LatestTime", []edit{
 			{scripts + "acquire_free.lua", "if latest < now_ms and latest ~= '0' then", "if false then"}}},

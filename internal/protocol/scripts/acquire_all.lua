@@ -14,7 +14,7 @@ if ARGV[2] ~= '0' and now > tonumber(ARGV[2]) then
   return { 'late', now }
 end
 for i = 1, #KEYS, 4 do
-  if call('GET', KEYS[i]) or call('ZCARD', KEYS[i + 2]) > 0 then
+  if call('EXISTS', KEYS[i], KEYS[i + 1], KEYS[i + 2]) > 0 then
     return { 'busy', now }
   end
 end

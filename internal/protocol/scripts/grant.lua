@@ -28,12 +28,22 @@ local function used()
   return sum
 end
 
--- Whether e could hold now, the queue left aside.
+-- The kind of the shared holds; nil where there is none of ours, whatever else is there.
+local function sharing()
+  for _, value in ipairs(redis.pcall('ZRANGEBYSCORE', shared, now_ms, '+inf')) do
+    local entry = entry_of(value)
+    if entry then
+      return parse(entry).kind
+    end
+  end
+end
+
+-- Whether e could hold now, the queue left aside. Shared holds exclude others without their marker, too.
 local function fits(e)
   if e.mode == 'x' then
-    return not held and (e.kind == 'm' or call('ZCARD', shared) == 0)
+    return not held and not sharing()
   end
-  if held and held ~= marker(e.kind) then
+  if held and held ~= marker(e.kind) or not held and owned_by(e.kind) and (sharing() or e.kind) ~= e.kind then
     return false
   end
   return e.mode == 'r' or used() + e.weight <= tonumber(string.sub(e.kind, 2))
@@ -107,8 +117,10 @@ end
 -- The kind of primitive that is in use on the key, a semaphore's with the size in force; nil where there is
 -- none of ours.
 local function in_use()
-  local entry = entry_of(held) or entry_of(call('ZRANGE', shared, 0, 0)[1]) or head()
-  return shared_by(held) or entry and parse(entry).kind
+  local entry = entry_of(held)
+  local by = shared_by(held) or entry and parse(entry).kind or sharing()
+  entry = not by and head()
+  return by or entry and parse(entry).kind
 end
 
 -- Serves the queue as far as it can have the lock, and ends every script that may have freed it.

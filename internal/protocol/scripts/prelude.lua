@@ -70,7 +70,7 @@ local function lapse(kind)
     return
   end
   call('ZREMRANGEBYSCORE', shared, '-inf', before)
-  if open_to(kind) then
+  if shared_by(held) and open_to(kind) then
     mark(kind)
   end
 end
