@@ -124,7 +124,7 @@ func (w *worker) beginQuorum() (end func()) {
 		var servers []valkey.Client
 		var clients []*valkeysync.Client
 		for _, addr := range w.Addrs {
-			server, client := w.connect(addr)
+			server, client, _ := w.connect(addr)
 			servers, clients = append(servers, server), append(clients, client)
 		}
 		under := func() {

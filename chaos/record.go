@@ -91,13 +91,14 @@ type record struct {
 	ready   map[string]event
 	idle    map[string]event
 	closed  map[string]event
-	changed chan struct{} // closed, and replaced, when something came
+	gaveUp  map[string]bool // by name: a Client whose Close took all its time
+	changed chan struct{}   // closed, and replaced, when something came
 }
 
 func newRecord() *record {
 	return &record{
 		open: map[string]*op{}, stored: map[string]int64{}, changed: make(chan struct{}),
-		ready: map[string]event{}, idle: map[string]event{}, closed: map[string]event{},
+		ready: map[string]event{}, idle: map[string]event{}, closed: map[string]event{}, gaveUp: map[string]bool{},
 	}
 }
 
@@ -111,6 +112,12 @@ func (r *record) free(f freed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.freed = append(r.freed, f)
+}
+
+func (r *record) hasGivenUp(client string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gaveUp[client]
 }
 
 // take notes what a worker said, and returns the answer to it where there is one.
@@ -166,6 +173,8 @@ func (r *record) take(who string, e event) (answer *order) {
 		r.idle[who] = e
 	case evClosed:
 		r.closed[who] = e
+	case evGaveUp:
+		r.gaveUp[e.Name] = true
 	}
 	close(r.changed)
 	r.changed = make(chan struct{})

@@ -64,6 +64,7 @@ type event struct {
 
 	// fail, wrong, and what a worker says of itself
 	Err        string `json:"err,omitempty"`
+	Name       string `json:"n,omitempty"`
 	Goroutines int    `json:"g,omitempty"`
 	Heap       uint64 `json:"h,omitempty"`
 }
@@ -81,6 +82,7 @@ const (
 	evWrong   = "wrong"   // the worker saw something that must not happen
 	evIdle    = "idle"    // all operations have ended, and nothing of the library goes on any more
 	evClosed  = "closed"  // the Client is closed; Goroutines: that are left
+	evGaveUp  = "gave up" // Close took all its time, so that places of the Client of this Name may remain
 )
 
 // Outcomes of an unlock.

@@ -56,6 +56,7 @@ type worker struct {
 	swap  chan struct{} // the Client is to be closed, and another made
 	asker asker
 
+	clients int // how many were made
 	mu      sync.Mutex
 	hands   map[string]*hands   // of the present Client
 	tallies []*tally            // of every Client that there was
@@ -146,10 +147,12 @@ func (w *worker) begin() (end func()) {
 	if len(w.Addrs) > 0 {
 		return w.beginQuorum()
 	}
-	server, client := w.connect(w.Addr)
+	server, client, name := w.connect(w.Addr)
 	w.take(client)
 	return func() {
-		w.end(client)
+		if w.end(client) >= closeLimit {
+			w.tell(event{What: evGaveUp, Name: name})
+		}
 		server.Close()
 	}
 }
@@ -196,20 +199,26 @@ func (w *worker) losses() {
 	}
 }
 
-// end closes a Client or a Quorum.
-func (w *worker) end(client io.Closer) {
+// closeLimit is for how long Close asks a server that does not answer.
+const closeLimit = 5 * time.Second
+
+// end closes a Client or a Quorum, and returns how long that took.
+func (w *worker) end(client io.Closer) time.Duration {
 	began := time.Now()
 	if err := client.Close(); err != nil {
 		w.wrong(0, "Close: %v", err)
 	}
-	const limit = 15 * time.Second // it promises 5 s, and this process may have been stopped
-	if d := time.Since(began); d > limit {
-		w.wrong(0, "Close took %v", d)
+	took := time.Since(began)
+	if took > closeLimit+10*time.Second { // for this process may have been stopped
+		w.wrong(0, "Close took %v", took)
 	}
+	return took
 }
 
 // connect makes the Clients of one server. A worker may be born while nothing answers: it tries until something does.
-func (w *worker) connect(addr string) (valkey.Client, *valkeysync.Client) {
+func (w *worker) connect(addr string) (_ valkey.Client, _ *valkeysync.Client, name string) {
+	w.clients++
+	name = fmt.Sprintf("w%d.%d.%d", w.Slot, w.Life, w.clients)
 	for {
 		server, err := valkey.NewClient(valkey.ClientOption{
 			InitAddress: []string{addr}, Username: user(w.Slot), Password: password, ForceSingleClient: true, DisableCache: true,
@@ -217,10 +226,10 @@ func (w *worker) connect(addr string) (valkey.Client, *valkeysync.Client) {
 		})
 		if err == nil {
 			var client *valkeysync.Client
-			client, err = valkeysync.New(server, valkeysync.WithLogger(w.log), valkeysync.WithName(fmt.Sprintf("w%d.%d", w.Slot, w.Life)),
+			client, err = valkeysync.New(server, valkeysync.WithLogger(w.log), valkeysync.WithName(name),
 				valkeysync.WithLease(w.Lease), valkeysync.WithCrashDetection(w.Grace), valkeysync.WithLinger(w.Linger))
 			if err == nil {
-				return server, client
+				return server, client, name
 			}
 			server.Close()
 		}

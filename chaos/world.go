@@ -240,14 +240,17 @@ func (w *World) leftKeys(s *testserver.Server, res *Result) {
 	}
 }
 
-// ofTheDead: a queue in which only those are who were killed. The next who wants the lock drops them.
+// ofTheDead: a queue in which only those are who were killed, or whose Client was closed while it could not take its
+// leave. The next who wants the lock drops them.
 func (w *World) ofTheDead(s *testserver.Server, key string) bool {
 	if !strings.HasSuffix(key, ":queue") {
 		return false
 	}
 	entries, err := list(s, "ZRANGE", key, "0", "-1")
 	return err == nil && !slices.ContainsFunc(entries, func(entry string) bool {
-		return slices.ContainsFunc(w.hands, func(h *hand) bool { return strings.HasSuffix(entry, " "+h.who) })
+		name := entry[strings.LastIndexByte(entry, ' ')+1:]
+		living := slices.ContainsFunc(w.hands, func(h *hand) bool { return strings.HasPrefix(name, h.who+".") })
+		return living && !w.record.hasGivenUp(name)
 	})
 }
 

@@ -31,6 +31,18 @@ func main() {
 		quiet    = flag.Bool("quiet", false, "no line for a world where nothing went wrong")
 	)
 	flag.Parse()
+	wanted := func(s uint64) bool {
+		return *with == "" || chaos.AnyPlanFor(s, *length).Has(strings.Split(*with, ",")...)
+	}
+	const tries = 10_000
+	first := *seed
+	for first < *seed+tries && !wanted(first) {
+		first++
+	}
+	if first == *seed+tries {
+		fmt.Fprintf(os.Stderr, "-with %q: none of %d worlds from seed %d is so; the words are those of Plan.Has (chaos/plan.go)\n", *with, tries, *seed)
+		os.Exit(2)
+	}
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -54,11 +66,10 @@ func main() {
 				if *worlds > 0 && s >= *seed+*worlds {
 					return
 				}
-				plan := chaos.AnyPlanFor(s, *length)
-				if *with != "" && !plan.Has(strings.Split(*with, ",")...) {
+				if !wanted(s) {
 					continue
 				}
-				bad := r.world(plan, dir, *quiet)
+				bad := r.world(chaos.AnyPlanFor(s, *length), dir, *quiet)
 				if bad && *stop || r.acquired() >= *acquired {
 					r.over.Store(true)
 				}

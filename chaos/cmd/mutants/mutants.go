@@ -117,7 +117,7 @@ var mutants = []mutant{
 			{"semaphore.go", "s.counted(p.lease, p.took)", "_ = p"}}},
 	{"owners-are-one", "the processes of an owner come in beside those of another",
 		"owned", "TestAnOwnersProcessesHoldTogether", "", []edit{
-			{scripts + "grant.lua", "if held and held ~= marker(e.kind) then", "if held and held ~= marker(e.kind) and not (owned_by(e.kind) and owned_by(shared_by(held))) then"}}},
+			{scripts + "grant.lua", "if held and held ~= marker(e.kind) or", "if held and held ~= marker(e.kind) and not (owned_by(e.kind) and owned_by(shared_by(held))) or"}}},
 	{"inner-lease-alone", "a look at a context sees the end of its own lease, and of none around it",
 		"worker-stop,mutex", "TestTheContextOfSeveralLocksNoticesAnEndThatNoTimerHasToldYet", "", []edit{
 			{"context.go", "for ; c != nil; c = c.outer {", "for range 1 {"}}},
