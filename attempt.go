@@ -380,14 +380,21 @@ func (a *attempt) certain(until, proof, now time.Time) bool {
 
 // schedule sets the timer of a waiter: at the front the holder's remaining lease, and never later than one
 // lease of its own (a lost event, a foreign holder without expiry), with crash detection a quarter of the
-// grace; behind it as many leases as its place,
-// so that a row of dead fronts cannot strand it.
+// grace; behind it as many leases as its place, so that a row of dead fronts cannot strand it; and one, or
+// one grace, behind a front that is dead already, or is about to connect anew.
 func (a *attempt) schedule(r protocol.Reply) {
+	grace := a.want.opts.grace
 	wait := a.entry.Lease * time.Duration(max(r.Place, 1))
 	if r.Place == 1 && r.Remaining != protocol.Forever {
 		wait = min(wait, r.Remaining+time.Millisecond)
 	}
-	if grace := a.want.opts.grace; grace > 0 && !a.foreign {
+	if r.DeadFront {
+		wait = a.entry.Lease
+		if grace > 0 {
+			wait = min(wait, grace)
+		}
+	}
+	if grace > 0 && !a.foreign {
 		// Look whether the holder lives; and those behind, whether those before them do: a machine that dies
 		// takes the holder along and all who waited there. By the square of the place, all together look
 		// less than once a grace and a half, however many they are.

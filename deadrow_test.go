@@ -36,3 +36,37 @@ func TestWaiterBehindARowOfDeadIsServedByTheGraceNotTheLease(t *testing.T) {
 		living.Unlock()
 	})
 }
+
+// A fleet dies while its processes hold and wait. What comes up in its place waits behind all of them, and must not
+// wait by its place: nobody but itself is left who could look.
+func TestWhoJoinsBehindARowOfDeadIsServedByTheGraceNotByItsPlace(t *testing.T) {
+	for how, opts := range map[string][]Option{
+		"crash detection":    {WithLease(time.Minute), WithCrashDetection(defaultGrace)},
+		"no crash detection": {WithLease(defaultGrace), WithCrashDetection(0)},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				var wires []*line
+				for range 9 {
+					c, _, wire := b.lined(opts...)
+					wires = append(wires, wire)
+					go func() { _, _ = c.Mutex("k").LockContext(t.Context()) }()
+					time.Sleep(time.Second)
+				}
+				for _, w := range wires {
+					w.cut(true, false)
+				}
+				time.Sleep(time.Second)
+				began := time.Now()
+				living := b.client(opts...).Mutex("k")
+				first, second := lockAsync(t.Context(), living), lockAsync(t.Context(), b.client(opts...).Mutex("k"))
+				l := <-first
+				require.NoError(t, l.err)
+				// It has looked once it was heard for two graces, and then the dead holder's lease is cut.
+				require.LessOrEqual(t, l.at.Sub(began), 3*defaultGrace+defaultGrace/2)
+				require.NoError(t, living.UnlockContext(l.ctx))
+				now(t, second)
+			})
+		})
+	}
+}

@@ -218,13 +218,17 @@ func TestBehindTheFrontAWaiterLooksAfterAsManyLeasesAsItsPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		holder := b.peer("holder", "orders")
 		holder.hold("1")
+		var dead []*peer
 		for _, id := range []string{"first", "second"} {
 			p := b.peer(id, "orders")
 			p.acquire(p.entry("1"))
-			p.die()
+			dead = append(dead, p)
 		}
 		start := time.Now()
 		got := lockAsync(t.Context(), b.client().Mutex("orders"))
+		for _, p := range dead {
+			p.die()
+		}
 		b.Del("orders")
 		l := <-got
 		require.NoError(t, l.err)

@@ -42,6 +42,7 @@ type Reply struct {
 	New       bool          // the hold is of this moment, with its full lease
 	Remaining time.Duration // of the hold, or of whoever holds; Forever without expiry
 	Place     int           // in the queue, from 1
+	DeadFront bool          // whoever is at the front of the queue has died
 	Waiting   int           // how many wait
 	Holder    string        // the lock's value: ParseHolder
 }
@@ -103,6 +104,9 @@ func parseReply(sc *script, k *Keys, m valkey.ValkeyMessage) (Reply, error) {
 	r.Now, r.Number, r.Since = n[1], n[2], n[3]
 	r.Remaining = ms(n[4])
 	r.Place, r.Waiting = int(n[5]), int(n[6])
+	if r.Outcome == Queued {
+		r.Number, r.DeadFront = 0, n[2] == 1
+	}
 	if len(fields) > 7 {
 		r.Holder, _ = fields[7].ToString()
 	}

@@ -82,6 +82,9 @@ var mutants = []mutant{
 	{"one-permit-more", "the semaphore counts one short",
 		"semaphore", "TestSemaphoreCountsWeights", "", []edit{
 			{scripts + "grant.lua", "used() + e.weight <= tonumber(string.sub(e.kind, 2))", "used() + e.weight <= 1 + tonumber(string.sub(e.kind, 2))"}}},
+	{"row-by-place", "who joins behind a row of dead waits as long as behind the living",
+		"worker-kill,worker-stop,long", "TestWhoJoinsBehindARowOfDeadIsServedByTheGraceNotByItsPlace", "", []edit{
+			{"attempt.go", "if r.DeadFront {", "if false {"}}},
 	{"writer-beside-readers", "a writer does not look for readers where their marker has gone",
 		"rwmutex,long", "TestDeletedMarkerOfReadersComesBack|TestReadersAndPlainHoldersExcludeEachOther|TestForeignSetOverTheMarkerEndsTheReaders", "", []edit{
 			{scripts + "write.lua", "left = longest and int(math.max(longest - now, 1))", "left = longest and 150"},

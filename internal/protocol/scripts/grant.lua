@@ -208,7 +208,7 @@ end
 
 -- The reply of every script that speaks of an attempt:
 -- { 'held', now, number, since, remaining ms, 0, waiting }
--- { 'queued', now, 0, 0, remaining ms of the holder, place, waiting, holder }
+-- { 'queued', now, 1 where the one at the front is dead, else 0, 0, remaining ms of the holder, place, waiting, holder }
 -- { 'gone', now }
 local function state(e)
   local value, left = find_hold(e.ref, e.mode)
@@ -218,7 +218,8 @@ local function state(e)
   end
   local rank = call('ZRANK', queue, e.raw)
   if rank then
-    return { 'queued', now, 0, 0, remaining(e.mode), rank + 1, call('ZCARD', queue), holder() }
+    local dead = rank > 0 and not alive(parse(head()))
+    return { 'queued', now, dead and 1 or 0, 0, remaining(e.mode), rank + 1, call('ZCARD', queue), holder() }
   end
   return { 'gone', now }
 end
