@@ -215,7 +215,7 @@ func (r *replay) answer(got protocol.Reply) model.Answer {
 	a := model.Answer{Outcome: string(got.Outcome)}
 	switch got.Outcome {
 	case protocol.Queued:
-		a.Place, a.Left = got.Place, fromTicks(got.Remaining)
+		a.Place, a.Left, a.DeadFront = got.Place, fromTicks(got.Remaining), got.DeadFront
 	case protocol.Held:
 		a.Left = fromTicks(got.Remaining)
 	}

@@ -199,6 +199,12 @@ func (m *Model) schedule(s *State, ci int8, p reply) {
 	if n := int(m.Lease) * int(p.place); n < int(never) && m.keeps(PlaceTimer) && p.place > 1 {
 		wait = int8(n)
 	}
+	if p.deadFront && m.keeps(PlaceTimer) {
+		wait = m.Lease
+		if grace := m.graceOf(ci); grace > 0 {
+			wait = min(wait, grace)
+		}
+	}
 	if p.place == 1 {
 		if m.keeps(FrontTimer) {
 			wait = m.Lease

@@ -27,6 +27,7 @@ type Place struct{ Client, Attempt int }
 type Answer struct {
 	Outcome     string
 	Place, Left int
+	DeadFront   bool
 }
 
 // Told is a message to a client: "grant" or "front".
@@ -95,7 +96,7 @@ func (l *Lone) run(r request) Answer {
 	case held:
 		a.Left = int(p.until - r.sent)
 	case queued:
-		a.Place, a.Left = int(p.place), int(p.remaining)
+		a.Place, a.Left, a.DeadFront = int(p.place), int(p.remaining), p.deadFront
 		if p.remaining == never {
 			a.Left = -1
 		}

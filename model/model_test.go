@@ -1,9 +1,18 @@
 package model
 
 import (
+	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
+
+// The states of a configuration are in memory until it is done; collecting less often takes half the time.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(3 << 30)
+	os.Exit(m.Run())
+}
 
 // most is how many states a configuration of the tests may have.
 const most = 1_500_000
@@ -25,6 +34,7 @@ func TestWithAllRulesNothingIsViolated(t *testing.T) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
 			r := Explore(c, limit(), true)
 			t.Logf("%d states, served after %d ticks at most, %v", r.States, r.Served, r.Duration)
 			for v, way := range r.Found {
@@ -43,6 +53,7 @@ func TestWithoutARuleThereIsAScheduleThatItPrevents(t *testing.T) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
 			r := Explore(c, limit(), false)
 			t.Logf("%d states, %v", r.States, r.Duration)
 			switch _, ok := r.Found[c.Want]; {

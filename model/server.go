@@ -194,6 +194,7 @@ func (m *Model) stateOf(s *State, r request, attempt int8) reply {
 	}
 	if m.Timed {
 		p.place, p.remaining = i+1, m.remaining(s)
+		p.deadFront = r.kind == acquire && i > 0 && s.listeners(s.queue[0].client) == 0
 	}
 	return p
 }

@@ -100,6 +100,7 @@ type reply struct {
 	number           int8 // held; counted: how many listeners
 	pair             int8 // queued: send time minus server time
 	place, remaining int8 // queued, where timers are modelled
+	deadFront        bool // queued by acquire, likewise: nobody hears at the front
 	at               int8 // server time, where somebody asks for it
 	waiting          bool // somebody waits for the hold
 }

@@ -24,7 +24,7 @@ end
 
 if call('ZRANK', queue, e.raw) or find_hold(e.ref, e.mode) then
   grant(e.ref, false, false)
-  return state(e)
+  return state(e, true)
 end
 
 local kind = in_use()
@@ -44,4 +44,4 @@ else
   keep_queue(e.lease)
   tell_holder(e.ref)
 end
-return state(e)
+return state(e, true)

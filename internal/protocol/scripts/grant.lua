@@ -208,9 +208,10 @@ end
 
 -- The reply of every script that speaks of an attempt:
 -- { 'held', now, number, since, remaining ms, 0, waiting }
--- { 'queued', now, 1 where the one at the front is dead, else 0, 0, remaining ms of the holder, place, waiting, holder }
+-- { 'queued', now, dead, 0, remaining ms of the holder, place, waiting, holder }
 -- { 'gone', now }
-local function state(e)
+-- dead: 1 where the one at the front is, and the caller joins: what check finds dead it drops.
+local function state(e, joins)
   local value, left = find_hold(e.ref, e.mode)
   if value then
     local n, since = string.match(value, '^vs1 (%d+) (%d+) ')
@@ -218,7 +219,7 @@ local function state(e)
   end
   local rank = call('ZRANK', queue, e.raw)
   if rank then
-    local dead = rank > 0 and not alive(parse(head()))
+    local dead = joins and rank > 0 and not alive(parse(head()))
     return { 'queued', now, dead and 1 or 0, 0, remaining(e.mode), rank + 1, call('ZCARD', queue), holder() }
   end
   return { 'gone', now }
