@@ -1,0 +1,5 @@
+//go:build !race
+
+package valkeysync
+
+const raceDetector = false
