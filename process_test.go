@@ -245,7 +245,8 @@ func TestQueueAfterManyDeaths(t *testing.T) {
 			w := startWorker(t, s, 2*time.Second)
 			w.tell("lock", "orders")
 			queued(t, s, m.c, "orders", 2*i+1)
-			n := on(t, s, WithLease(2*time.Second)).Mutex("orders")
+			// Long, so that none of the living takes the dead before it out of the queue while that is made.
+			n := on(t, s, WithLease(time.Minute), WithCrashDetection(0)).Mutex("orders")
 			living = append(living, n)
 			waits = append(waits, take(context.Background(), n))
 			queued(t, s, m.c, "orders", 2*i+2)
