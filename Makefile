@@ -33,8 +33,9 @@ servers: ## install valkey-server, redis-server and chromium where they are miss
 .PHONY: test
 test: servers ## all tests of all modules, with the race detector, against real servers
 	@run() {
-		echo "==> in $$PWD: go test -race -count=1 -p 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $$* $(TESTFLAGS)"
-		go test -race -count=1 -p 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) "$$@" $(TESTFLAGS)
+		set -- go test -race -count=1 -p 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) "$$@" $(TESTFLAGS)
+		echo "==> in $$PWD: $$*"
+		"$$@"
 	}
 	# The root package in four processes: the race detector keeps memory for every goroutine that there was, and after
 	# some hundred thousand of them stands still for seconds to clear it.

@@ -111,16 +111,16 @@ func TestHundredsOnOneLock(t *testing.T) {
 	})
 }
 
+// manyLocks is how many locks are waited for by ten goroutines each; fewer with the race detector.
+var manyLocks = 2000
+
 // There is no pool of subscriptions that could run out, and no request waits for another lock's: twenty
 // thousand goroutines of one process wait for two thousand locks, while another lock is renewed in time.
 func TestTwentyThousandWaiters(t *testing.T) {
 	t.Parallel()
 	s := testserver.Start(t, testserver.Valkey, notifying...)
 	const each, lease = 10, 6 * time.Second
-	locks := 2000
-	if raceDetector {
-		locks = 200
-	}
+	locks := manyLocks
 	c := on(t, s, WithLease(time.Minute))
 	keep := c.Mutex("kept", WithLease(lease))
 	kept := lock(t, keep)

@@ -31,9 +31,9 @@ end
 -- The kind of the shared holds; nil where there is none of ours, whatever else is there.
 local function sharing()
   for _, value in ipairs(redis.pcall('ZRANGEBYSCORE', shared, now_ms, '+inf')) do
-    local entry = entry_of(value)
-    if entry then
-      return parse(entry).kind
+    local kind = parse(entry_of(value)).kind
+    if kind then
+      return kind
     end
   end
 end
@@ -117,10 +117,7 @@ end
 -- The kind of primitive that is in use on the key, a semaphore's with the size in force; nil where there is
 -- none of ours.
 local function in_use()
-  local entry = entry_of(held)
-  local by = shared_by(held) or entry and parse(entry).kind or sharing()
-  entry = not by and head()
-  return by or entry and parse(entry).kind
+  return shared_by(held) or parse(entry_of(held)).kind or sharing() or parse(head()).kind
 end
 
 -- Serves the queue as far as it can have the lock, and ends every script that may have freed it.

@@ -1,5 +1,0 @@
-//go:build !race
-
-package valkeysync
-
-const raceDetector = false
