@@ -55,7 +55,7 @@ var matrix = []struct {
 	{"acquire uncontended", "acquire", func(c *cell) {
 		fired := c.fault()
 		far := c.lock(c.far)
-		<-fired
+		happened(c.t, fired)
 		waits := take(context.Background(), c.near)
 		queued(c.t, c.s, c.near.c, c.key, 1)
 		c.unlock(c.far, far)
@@ -65,7 +65,7 @@ var matrix = []struct {
 		near := c.lock(c.near)
 		fired := c.fault()
 		waits := take(context.Background(), c.far)
-		<-fired
+		happened(c.t, fired)
 		queued(c.t, c.s, c.near.c, c.key, 1)
 		behind := take(context.Background(), c.third)
 		queued(c.t, c.s, c.near.c, c.key, 2)
@@ -77,7 +77,7 @@ var matrix = []struct {
 		ctx, cancel := context.WithCancel(context.Background())
 		fired := c.fault()
 		waits := take(ctx, c.far)
-		<-fired
+		happened(c.t, fired)
 		cancel()
 		waits.wait(c.t, time.Second)
 		if waits.err == nil { // its connection was cut, and it was quick
@@ -89,7 +89,7 @@ var matrix = []struct {
 		ctx, cancel := context.WithCancel(context.Background())
 		fired := c.fault()
 		waits := take(ctx, c.far)
-		<-fired
+		happened(c.t, fired)
 		cancel()
 		require.ErrorIs(c.t, waits.failed(c.t, time.Second), context.Canceled)
 		c.unlock(c.near, near)
@@ -100,7 +100,7 @@ var matrix = []struct {
 		queued(c.t, c.s, c.near.c, c.key, 1)
 		fired := c.fault()
 		c.unlock(c.far, far)
-		<-fired
+		happened(c.t, fired)
 		c.unlock(c.near, c.enter(waits.got(c.t, soon)))
 	}},
 	{"release that queues again", "release", func(c *cell) {
@@ -111,7 +111,7 @@ var matrix = []struct {
 		eventually(c.t, soon, "a goroutine waits here", func() bool { return waitingHere(c.far) == 1 })
 		fired := c.fault()
 		c.unlock(c.far, far)
-		<-fired
+		happened(c.t, fired)
 		c.unlock(c.near, c.enter(waits.got(c.t, soon)))
 		c.unlock(c.far, c.enter(again.got(c.t, soon)))
 	}},
@@ -121,7 +121,7 @@ var matrix = []struct {
 		eventually(c.t, soon, "a goroutine waits here", func() bool { return waitingHere(c.far) == 1 })
 		fired := c.fault()
 		c.unlock(c.far, far)
-		<-fired
+		happened(c.t, fired)
 		c.unlock(c.far, c.enter(again.got(c.t, soon)))
 	}},
 	{"leave", "leave", func(c *cell) {
@@ -133,7 +133,7 @@ var matrix = []struct {
 		cancel()
 		require.ErrorIs(c.t, waits.failed(c.t, time.Second), context.Canceled)
 		behind := take(context.Background(), c.third)
-		<-fired
+		happened(c.t, fired)
 		c.unlock(c.near, near)
 		c.unlock(c.third, c.enter(behind.got(c.t, soon)))
 	}},
@@ -141,7 +141,7 @@ var matrix = []struct {
 		command(c.t, c.s, "SET", c.key, "foreign", "PX", "60000")
 		fired := c.fault()
 		waits := take(context.Background(), c.far) // it checks as soon as it watches the key
-		<-fired
+		happened(c.t, fired)
 		command(c.t, c.s, "DEL", c.key)
 		c.unlock(c.far, c.enter(waits.got(c.t, soon)))
 	}},
@@ -150,14 +150,14 @@ var matrix = []struct {
 		waits := take(context.Background(), c.far)
 		watched(c.t, c.s, c.key, 1)
 		fired := c.fault()
-		<-fired // when the foreign lease ends, at the latest
+		happened(c.t, fired) // when the foreign lease ends, at the latest
 		c.unlock(c.far, c.enter(waits.got(c.t, soon)))
 	}},
 	{"renew", "renew", func(c *cell) {
 		fired := c.fault()
 		far := c.lock(c.far)
 		waits := take(context.Background(), c.near)
-		<-fired
+		happened(c.t, fired)
 		l, _ := FromContext(far)
 		first := l.Until()
 		eventually(c.t, soon, "renewed", func() bool { return l.Until().After(first) })

@@ -78,7 +78,7 @@ var sharedMatrix = []struct {
 		fired := c.rule().Fired()
 		got, _ := c.start(far.RLockContext)
 		r := c.in(got)
-		<-fired
+		happened(c.t, fired)
 		require.True(c.t, near.TryRLock())
 		require.False(c.t, near.TryLock())
 		near.RUnlock()
@@ -89,7 +89,7 @@ var sharedMatrix = []struct {
 		near.Lock()
 		fired := c.rule().Fired()
 		got, _ := c.start(far.RLockContext)
-		<-fired
+		happened(c.t, fired)
 		queued(c.t, c.s, c.near, c.key, 1)
 		near.Unlock()
 		r := c.in(got)
@@ -102,7 +102,7 @@ var sharedMatrix = []struct {
 		queued(c.t, c.s, c.near, c.key, 1)
 		fired := c.rule().Fired()
 		require.ErrorIs(c.t, stop(), context.Canceled)
-		<-fired
+		happened(c.t, fired)
 		near.Unlock()
 		eventually(c.t, soon, "free", near.TryLock)
 		near.Unlock()
@@ -114,7 +114,7 @@ var sharedMatrix = []struct {
 		queued(c.t, c.s, c.near, c.key, 1)
 		fired := c.rule().Fired()
 		c.done("RUnlock", func() error { return far.RUnlockContext(contextOf(soon)) })
-		<-fired
+		happened(c.t, fired)
 		w := c.in(got)
 		c.done("Unlock", func() error { return near.UnlockContext(w) })
 	}},
@@ -134,7 +134,7 @@ var sharedMatrix = []struct {
 		fired := c.rule().Fired()
 		got, _ := c.start(func(context.Context) (context.Context, error) { return far.Downgrade(w) })
 		r := c.in(got)
-		<-fired
+		happened(c.t, fired)
 		require.Greater(c.t, tokenOf(c.t, r), tokenOf(c.t, w))
 		require.True(c.t, near.TryRLock())
 		require.False(c.t, near.TryLock())
@@ -150,7 +150,7 @@ var sharedMatrix = []struct {
 		queued(c.t, c.s, c.near, c.key, 1)
 		fired := c.rule().Fired()
 		c.done("Unlock", func() error { return far.UnlockContext(w) })
-		<-fired
+		happened(c.t, fired)
 		r := c.in(here)
 		c.done("RUnlock", func() error { return near.RUnlockContext(c.in(there)) })
 		c.done("RUnlock", func() error { return far.RUnlockContext(r) })
@@ -160,7 +160,7 @@ var sharedMatrix = []struct {
 		fired := c.rule().Fired()
 		got, _ := c.start(func(ctx context.Context) (context.Context, error) { return far.AcquireContext(ctx, 3) })
 		p := c.in(got)
-		<-fired
+		happened(c.t, fired)
 		require.EqualValues(c.t, 2, free(c.t, near), "once, not twice")
 		c.done("Release", func() error { return far.ReleaseContext(p, 3) })
 	}},
@@ -169,7 +169,7 @@ var sharedMatrix = []struct {
 		require.True(c.t, near.TryAcquire(4))
 		fired := c.rule().Fired()
 		got, _ := c.start(func(ctx context.Context) (context.Context, error) { return far.AcquireContext(ctx, 3) })
-		<-fired
+		happened(c.t, fired)
 		queued(c.t, c.s, c.near, c.key, 1)
 		near.Release(4)
 		p := c.in(got)
@@ -183,7 +183,7 @@ var sharedMatrix = []struct {
 		queued(c.t, c.s, c.near, c.key, 1)
 		fired := c.rule().Fired()
 		require.ErrorIs(c.t, stop(), context.Canceled)
-		<-fired
+		happened(c.t, fired)
 		near.Release(4)
 		eventually(c.t, soon, "all there", func() bool { return free(c.t, near) == permits })
 	}},
@@ -192,7 +192,7 @@ var sharedMatrix = []struct {
 		require.True(c.t, far.TryAcquire(3))
 		fired := c.rule().Fired()
 		c.done("Release", func() error { return far.ReleaseContext(contextOf(soon), 3) })
-		<-fired
+		happened(c.t, fired)
 		require.EqualValues(c.t, permits, free(c.t, near))
 	}},
 	{"permits released in part", "release", func(c *shared) {
@@ -200,7 +200,7 @@ var sharedMatrix = []struct {
 		require.True(c.t, far.TryAcquire(4))
 		fired := c.rule().Fired()
 		c.done("Release", func() error { return far.ReleaseContext(contextOf(soon), 1) })
-		<-fired
+		happened(c.t, fired)
 		require.EqualValues(c.t, 2, free(c.t, near))
 		c.done("Release", func() error { return far.ReleaseContext(contextOf(soon), 2) })
 		require.EqualValues(c.t, 4, free(c.t, near))
@@ -226,7 +226,7 @@ var sharedMatrix = []struct {
 			defer cancel()
 			return far.Resize(ctx) == nil
 		})
-		<-fired
+		happened(c.t, fired)
 		require.False(c.t, near.TryAcquire(1))
 		require.EqualValues(c.t, 6, free(c.t, c.near.Semaphore(c.key, 9)))
 		near.Release(3)
@@ -243,7 +243,7 @@ func contextOf(limit time.Duration) context.Context {
 // renewed waits until the fault has fired and the lease was renewed nevertheless.
 func (c *shared) renewed(held context.Context, fired <-chan struct{}) {
 	c.t.Helper()
-	<-fired
+	happened(c.t, fired)
 	l := leaseOf(c.t, held)
 	first := l.Until()
 	eventually(c.t, soon, "renewed", func() bool { return l.Until().After(first) })

@@ -82,6 +82,17 @@ func impatient(o *valkey.ClientOption) {
 	o.Dialer = net.Dialer{KeepAlive: 200 * time.Millisecond, Timeout: 2 * time.Second}
 	o.ConnWriteTimeout = 800 * time.Millisecond
 	o.PipelineMultiplex = -1 // one connection for commands
+	o.RingScaleEachConn = 6  // of which no more are under way
+}
+
+// happened waits for what a fault of the proxy promised.
+func happened(t testing.TB, fired <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-fired:
+	case <-time.After(2 * soon):
+		t.Fatalf("the request that is to be lost or late was not sent within %v", 2*soon)
+	}
 }
 
 // eventually waits until ok, for what sends no signal.

@@ -8,7 +8,7 @@ import (
 // underWay is how many items a direction holds before its reader waits: enough
 // that a delay does not limit throughput, few enough that a receiver that stops
 // reading stops the sender in the end, as without a proxy.
-const underWay = 1024
+const underWay = 256
 
 // item is something that happens in a direction, in its order.
 type item struct {
@@ -86,7 +86,7 @@ func waitUntil(due time.Time, done <-chan struct{}) bool {
 // readChunks hands everything that can be read to use, in slices that are its
 // to keep, and returns when there is no more or use says false.
 func readChunks(r io.Reader, use func([]byte) bool) {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 16<<10)
 	for {
 		n, err := r.Read(buf)
 		if n > 0 && !use(append([]byte(nil), buf[:n]...)) {

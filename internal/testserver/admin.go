@@ -29,7 +29,7 @@ func AdminCommands() []string {
 
 // Client returns a client of valkey-go for the server, with the defaults that
 // tests want: no client-side cache, no PINGs of its own (they would disturb
-// the counts), and a silent server is an error after 2 s. The opts may change
+// the counts), small buffers, and a silent server is an error after 2 s. The opts may change
 // everything, also InitAddress, to go through a proxy. It is closed when the
 // test ends.
 func (s *Server) Client(t testing.TB, opts ...func(*valkey.ClientOption)) valkey.Client {
@@ -54,6 +54,9 @@ func (s *Server) clientOption() valkey.ClientOption {
 		InitAddress:      []string{s.Addr()},
 		DisableCache:     true,
 		ConnWriteTimeout: 2 * time.Second,
+		// Not 512 KiB each: tests have hundreds of connections, and the race detector keeps several bytes for each.
+		ReadBufferEachConn:  16 << 10,
+		WriteBufferEachConn: 16 << 10,
 	}
 	// valkey-go takes the interval of its PINGs from here.
 	opt.Dialer.KeepAlive = time.Hour
