@@ -210,8 +210,8 @@ func (c *cell) unlock(m *Mutex, held context.Context) {
 	require.NoError(c.t, err)
 }
 
+// Not parallel: hundreds of Clients with short limits, so it is to have the machine alone.
 func TestEveryRequestMayBeLostOrLate(t *testing.T) {
-	t.Parallel()
 	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
 		digests := map[string]string{}
 		for name, source := range protocol.Sources() {

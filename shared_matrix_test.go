@@ -250,8 +250,8 @@ func (c *shared) renewed(held context.Context, fired <-chan struct{}) {
 	require.NoError(c.t, held.Err())
 }
 
+// Not parallel: hundreds of Clients with short limits, so it is to have the machine alone.
 func TestEveryRequestOfReadersAndPermitsMayBeLostOrLate(t *testing.T) {
-	t.Parallel()
 	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
 		digests := map[string]string{}
 		for name, source := range protocol.Sources() {
