@@ -121,8 +121,14 @@ func (r *running) row(name string) int {
 	r.t.Helper()
 	m := regexp.MustCompile(`(?m)^` + name + ` +([0-9,]+)`).FindStringSubmatch(r.stdout.String())
 	require.NotNil(r.t, m, "no row %q in:\n%s%s", name, &r.stdout, &r.stderr)
-	n, err := strconv.Atoi(strings.ReplaceAll(m[1], ",", ""))
-	require.NoError(r.t, err)
+	return number(r.t, m[1])
+}
+
+// number reads one as the demo shows it: 12,345.
+func number(t testing.TB, shown string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.ReplaceAll(shown, ",", ""))
+	require.NoError(t, err)
 	return n
 }
 

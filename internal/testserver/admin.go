@@ -29,9 +29,9 @@ func AdminCommands() []string {
 
 // Client returns a client of valkey-go for the server, with the defaults that
 // tests want: no client-side cache, no PINGs of its own (they would disturb
-// the counts), small buffers, and a silent server is an error after 2 s. The opts may change
-// everything, also InitAddress, to go through a proxy. It is closed when the
-// test ends.
+// the counts), small buffers, and a silent server is an error after 2 s. The
+// opts may change everything, also InitAddress, to go through a proxy. It is
+// closed when the test ends.
 func (s *Server) Client(t testing.TB, opts ...func(*valkey.ClientOption)) valkey.Client {
 	t.Helper()
 	opt := s.clientOption()
