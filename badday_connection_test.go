@@ -101,7 +101,7 @@ func TestDeafSubscriberIsReplaced(t *testing.T) {
 				sub{name + ", a waiter", func(t *testing.T) {
 					direct := on(t, s, WithLease(2*time.Second)).Mutex("waited for, " + name)
 					px := proxy.Start(t, s.Addr())
-					m := newClient(t, s.Client(t, via(px)), WithLease(2*time.Second)).Mutex("waited for, " + name)
+					m := newClient(t, s.Client(t, via(px)), WithLease(4*time.Second)).Mutex("waited for, " + name)
 					held := lock(t, direct)
 					waits := take(context.Background(), m)
 					queued(t, s, direct.c, m.keys.Lock, 1)

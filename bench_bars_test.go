@@ -85,8 +85,8 @@ func TestCommandsPerAcquisitionStayFlat(t *testing.T) {
 
 // The same on real servers, where time passes: what the half second brings that a waiter at the front waits
 // before it watches the key is left out by taking no longer.
+// Not parallel: it needs both cores.
 func TestCommandsPerAcquisitionStayFlatOnServers(t *testing.T) {
-	t.Parallel()
 	testserver.Each(t, nil, func(t *testing.T, server *testserver.Server) {
 		s := newSituation(t, server)
 		clients := s.clients(waitings[len(waitings)-1]+1, WithCrashDetection(0))
@@ -110,8 +110,8 @@ func TestCommandsPerAcquisitionStayFlatOnServers(t *testing.T) {
 	})
 }
 
+// Not parallel: it needs both cores.
 func TestReleaseWithManyWaitersCostsNoMore(t *testing.T) {
-	t.Parallel()
 	testserver.Each(t, nil, func(t *testing.T, server *testserver.Server) {
 		const waiting = 200
 		s := newSituation(t, server)

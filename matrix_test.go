@@ -210,7 +210,7 @@ func (c *cell) unlock(m *Mutex, held context.Context) {
 	require.NoError(c.t, err)
 }
 
-// Not parallel: hundreds of Clients with short limits, so it is to have the machine alone.
+// Not parallel: it needs both cores, and its requests have short limits.
 func TestEveryRequestMayBeLostOrLate(t *testing.T) {
 	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
 		digests := map[string]string{}

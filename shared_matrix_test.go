@@ -250,7 +250,7 @@ func (c *shared) renewed(held context.Context, fired <-chan struct{}) {
 	require.NoError(c.t, held.Err())
 }
 
-// Not parallel: hundreds of Clients with short limits, so it is to have the machine alone.
+// Not parallel: it needs both cores, and its requests have short limits.
 func TestEveryRequestOfReadersAndPermitsMayBeLostOrLate(t *testing.T) {
 	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
 		digests := map[string]string{}

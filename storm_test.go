@@ -59,8 +59,8 @@ func TestStormOnManyLocks(t *testing.T) {
 }
 
 // Hundreds on one lock: each Client's first turn comes in the order of the queue, and all are through soon.
+// Not parallel: it needs both cores.
 func TestHundredsOnOneLock(t *testing.T) {
-	t.Parallel()
 	onBoth(t, notifying, func(t *testing.T, s *testserver.Server) {
 		const clients, goroutines = 100, 5
 		first := on(t, s, WithLease(time.Minute))
@@ -116,8 +116,8 @@ var manyLocks = 2000
 
 // There is no pool of subscriptions that could run out, and no request waits for another lock's: twenty
 // thousand goroutines of one process wait for two thousand locks, while another lock is renewed in time.
+// Not parallel: it needs both cores.
 func TestTwentyThousandWaiters(t *testing.T) {
-	t.Parallel()
 	s := testserver.Start(t, testserver.Valkey, notifying...)
 	const each, lease = 10, 6 * time.Second
 	locks := manyLocks
