@@ -32,20 +32,10 @@ servers: ## install valkey-server, redis-server and chromium where they are miss
 
 .PHONY: test
 test: servers ## all tests of all modules, with the race detector, against real servers
-	@run() {
-		set -- go test -race -count=1 -p 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) "$$@" $(TESTFLAGS)
-		echo "==> in $$PWD: $$*"
-		"$$@"
-	}
-	# The root package in four processes: the race detector keeps memory for every goroutine that there was, and after
-	# some hundred thousand of them stands still for seconds to clear it.
-	for part in '-run=^Test[A-K]' '-run=^Test[L-Q]' '-run=^Test[RS]' '-skip=^Test[A-S]'; do
-		run "$$part" .
-	done
-	run $$(go list ./... | tail -n +2)
-	for module in $(filter-out .,$(MODULES)); do
+	@for module in $(MODULES); do
 		cd "$(CURDIR)/$$module"
-		run ./...
+		echo "==> in $$module: go test -race -count=1 -p 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $(TESTFLAGS) ./..."
+		go test -race -count=1 -p 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 	done
 	cd "$(CURDIR)"
 	# The race detector leaves room for a small part of the model's states and of the goroutines: all of them without it.
