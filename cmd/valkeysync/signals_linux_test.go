@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +29,10 @@ func (r *running) signal(sig syscall.Signal) {
 
 func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
+	// Under nohup(1) the command would be told to ignore it, too; what is caught here is not.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	s := testserver.Start(t, testserver.Valkey)
 	r := saying(t, s)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTERM} {
